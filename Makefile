@@ -1,0 +1,78 @@
+# The everyday commands. Each one sets up what it needs; underneath are CMake presets, one folder of build/ each.
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+
+sources = $(shell find include src cli server examples bench tests -name fixture -prune -o -name '*.[ch]pp' -print 2>/dev/null)
+
+# TSan of gcc 12 cannot map its shadow where the kernel randomises addresses strongly, and some containers forbid
+# to switch that off; so switch it off where it is allowed.
+fixed_addresses = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)
+
+configure_and_build = cmake --preset $(1) && cmake --build --preset $(1) --parallel $(JOBS)
+
+.DEFAULT_GOAL := quick
+.NOTPARALLEL:
+.PHONY: quick run test check format format-check lint asan tsan bench servers install clean help
+
+quick:  ## build and run the fast tests (plain `make`)
+	@tools/setup build test
+	@$(call configure_and_build,dev)
+	@ctest --preset dev --parallel $(JOBS) --label-regex '^(unit|tidy)$$'
+
+run:  ## build and run the example: many processes, one counter, no lost update
+	@tools/setup build
+	@$(call configure_and_build,release)
+	@build/release/examples/counter_race
+
+test:  ## build and run all tests
+	@tools/setup build test
+	@$(call configure_and_build,dev)
+	@ctest --preset dev --parallel $(JOBS)
+
+check: format-check lint asan tsan  ## format, warnings of clang, clang-tidy, include rule, sanitizers
+
+format:  ## format the sources in place
+	@tools/setup check
+	@clang-format -i $(sources)
+
+format-check:
+	@tools/setup check
+	@clang-format --dry-run -Werror $(sources)
+
+lint:
+	@tools/setup build test check
+	@$(call configure_and_build,clang) --target all all_verify_interface_header_sets
+	@ctest --preset clang --label-regex '^tidy$$'
+	@tools/lint build/clang $(JOBS)
+
+asan:
+	@tools/setup build test
+	@$(call configure_and_build,asan)
+	@ctest --preset asan --parallel $(JOBS)
+
+tsan:
+	@tools/setup build test
+	@$(call configure_and_build,tsan)
+	@$(fixed_addresses) ctest --preset tsan --parallel $(JOBS)
+
+bench:  ## build and run the baseline benchmark
+	@tools/setup build
+	@$(call configure_and_build,release)
+	@build/release/bench/file_baseline
+	@echo 'For a store of your own: build/release/cli/holdfast bench --help'
+
+servers:  ## start lock servers to play with
+	@tools/servers
+
+install:  ## install to PREFIX (/usr/local unless given)
+	@tools/setup build
+	@$(call configure_and_build,release)
+	@cmake --install build/release --prefix $(PREFIX)
+
+clean:  ## remove everything that was built
+	@rm -rf build
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo 'JOBS=N sets how many processes build and test (all cores unless given).'

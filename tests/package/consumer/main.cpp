@@ -1,0 +1,11 @@
+#include <holdfast/holdfast.hpp>
+
+#include <iostream>
+#include <mutex>
+
+int main() {
+  auto client = holdfast::client::open("memory:").value();
+  holdfast::mutex demo{client, "demo"};
+  std::scoped_lock guard{demo};
+  std::cout << "A stranger to the source tree holds a lock.\n";
+}

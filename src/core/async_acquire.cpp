@@ -1,0 +1,241 @@
+#include "core/async_acquire.hpp"
+
+#include "core/upgrade.hpp"
+
+namespace holdfast::core {
+
+template <class T>
+void async_machine<T>::ask_store(steady_time since, nanoseconds wait) {
+  auto& core = this->core();
+  machine_.emplace(ask_, core.caps(),
+                   acquire_machine::limits{deadline_after(since, wait), core.options().call_timeout}, this->stop());
+  run(machine_->start(core.clock().now()));
+}
+
+// Issues one step after the other. An answer that comes while the step is still being issued is picked up by this
+// loop instead of recursing; one that comes later, on whatever thread, starts the loop again.
+template <class T>
+void async_machine<T>::run(step next) {
+  while (next != step::done) {
+    current_ = next;
+    flow_.store(flow::issued);
+    issue(next);
+    if (flow_.exchange(flow::parked) != flow::answered) return;
+    next = next_;
+  }
+  concluded(this->core().conclude(*machine_, ask_));
+}
+
+template <class T>
+void async_machine<T>::issue(step what) {
+  auto& store = this->core().store();
+  limits_ = machine_->next_call(this->core().clock().now());
+  switch (what) {
+    case step::enter:
+      return store.start_enter(ask_, limits_, *this);
+    case step::await:
+      return store.start_await(machine_->place(), limits_, *this);
+    case step::leave:
+      return store.start_leave(machine_->place(), limits_, *this);
+    case step::settle:
+      return store.start_settle(ask_, limits_, *this);
+    case step::give_back:
+      return store.start_release(machine_->stale(), limits_, *this);
+    case step::pause:
+      return this->core().at(machine_->pause_until(), [self = this->shared_from_this(), this] {
+        advance(machine_->on_resumed(this->core().clock().now()));
+      });
+    case step::done:
+      return;
+  }
+}
+
+template <class T>
+void async_machine<T>::advance(step next) {
+  next_ = next;
+  if (flow_.exchange(flow::answered) == flow::parked) run(next);
+}
+
+template <class T>
+void async_machine<T>::complete(result<entered> answer) noexcept {
+  const background_thread mark;
+  const auto now = this->core().clock().now();
+  advance(current_ == step::settle ? machine_->on_settled(std::move(answer), now)
+                                   : machine_->on_entered(std::move(answer), now));
+}
+
+template <class T>
+void async_machine<T>::complete(result<progress> answer) noexcept {
+  const background_thread mark;
+  advance(machine_->on_progress(std::move(answer), this->core().clock().now()));
+}
+
+template <class T>
+void async_machine<T>::complete(result<void> answer) noexcept {
+  const background_thread mark;
+  const auto now = this->core().clock().now();
+  advance(current_ == step::leave ? machine_->on_left(std::move(answer), now) : machine_->on_given_back(now));
+}
+
+template class async_machine<lease>;
+template class async_machine<void>;
+
+namespace {
+
+class exclusive_acquire final : public async_machine<lease>, private gate::waiter {
+ public:
+  exclusive_acquire(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook)
+      : async_machine(at->core), gate_(std::move(at)), options_(std::move(asked)), hook_(std::move(hook)) {}
+
+ private:
+  void begin() override {
+    auto checked = core().checked(std::move(options_));
+    if (!checked) return finish(std::move(checked).error());
+    options_ = std::move(*checked);
+    cancel_with(options_.stop);
+    since_ = core().clock().now();
+    priority = options_.priority;
+    ttl = *options_.ttl;
+    max_hold = options_.max_hold;
+    switch (gate_->begin(generation, options_.wait > nanoseconds::zero() ? this : nullptr)) {
+      case gate::begun::lead:
+        return lead();
+      case gate::begun::busy:
+        return finish(core().note_failure(
+            {errc::busy, "lock '" + gate_->name + "' is held by another user in this process"}));
+      case gate::begun::queued:
+        return watch_the_clock();
+    }
+  }
+
+  // Queued behind others of this process: time and stop take us out, unless we are being served already.
+  void watch_the_clock() {
+    const auto self = std::static_pointer_cast<exclusive_acquire>(shared_from_this());
+    if (const auto deadline = deadline_after(since_, options_.wait); deadline != steady_time::max())
+      core().at(deadline, [weak = std::weak_ptr{self}] {
+        if (const auto alive = weak.lock()) alive->withdraw(false);
+      });
+    local_stop_.emplace(stop(), on_stop{this});
+  }
+  void withdraw(bool cancelled) noexcept {
+    if (gate_->withdraw(*this)) finish(core().note_failure(gave_up(gate_->name, cancelled)));
+  }
+  void served(news what) noexcept override {
+    const background_thread mark;
+    if (what == news::lead) return lead();
+    gate_->note_handed(since_);
+    succeed();
+  }
+
+  void lead() {
+    ask_ = gate_->make_request(options_);
+    ask_store(since_, options_.wait);
+  }
+  void concluded(result<grant> answer) override {
+    if (!answer) {
+      gate_->lead_failed(generation);
+      return finish(core().note_failure(std::move(answer).error()));
+    }
+    gate_->won(*answer, options_, since_);
+    succeed();
+  }
+  void succeed() {
+    if (hook_) hook_(generation);
+    finish(lease_access::make(gate_, generation));
+  }
+
+  struct on_stop {
+    exclusive_acquire* who;
+    void operator()() const noexcept { who->withdraw(true); }
+  };
+  std::shared_ptr<gate> gate_;
+  acquire_options options_;
+  acquired_hook hook_;
+  steady_time since_{};
+  std::optional<std::stop_callback<on_stop>> local_stop_;
+};
+
+class share_acquire final : public async_machine<lease> {
+ public:
+  share_acquire(std::shared_ptr<client_core> core, std::string name, const share& kind, acquire_options asked)
+      : async_machine(std::move(core)), name_(std::move(name)), kind_(kind), options_(std::move(asked)) {}
+
+ private:
+  void begin() override {
+    auto checked = core().checked(std::move(options_));
+    if (!checked) return finish(std::move(checked).error());
+    options_ = std::move(*checked);
+    cancel_with(options_.stop);
+    since_ = core().clock().now();
+    target_ = core().new_hold(name_);
+    ask_ = make_request(*target_, kind_, options_);
+    ask_store(since_, options_.wait);
+  }
+  void concluded(result<grant> answer) override {
+    if (!answer) return finish(core().note_failure(std::move(answer).error()));
+    const auto generation = begin_alone(*target_);
+    target_->won_alone(*answer, options_.max_hold, since_);
+    finish(lease_access::make(target_, generation));
+  }
+
+  std::string name_;
+  share kind_;
+  acquire_options options_;
+  steady_time since_{};
+  std::shared_ptr<hold> target_;
+};
+
+class upgrade_operation final : public async_machine<void> {
+ public:
+  upgrade_operation(std::shared_ptr<client_core> core, lease& held, acquire_options asked)
+      : async_machine(std::move(core)), held_(held), options_(std::move(asked)) {}
+
+ private:
+  void begin() override {
+    auto prepared = prepare_upgrade(held_, options_);
+    if (!prepared) return finish(std::move(prepared).error());
+    old_ = prepared->old;
+    options_ = std::move(prepared->options);
+    cancel_with(options_.stop);
+    ask_ = upgrade_request(held_, old_, options_);
+    ask_store(core().clock().now(), options_.wait);
+  }
+  void concluded(result<grant> answer) override {
+    if (!answer) return finish(core().note_failure(std::move(answer).error()));
+    finish(finish_upgrade(held_, *answer));
+  }
+
+  lease& held_;
+  acquire_options options_;
+  grant old_;
+};
+
+class ready_operation final : public async_operation<lease> {
+ public:
+  ready_operation(std::shared_ptr<client_core> core, result<lease> answer)
+      : async_operation(std::move(core)), answer_(std::move(answer)) {}
+
+ private:
+  void begin() override { finish(std::move(answer_)); }
+  result<lease> answer_;
+};
+
+}  // namespace
+
+async<lease> async_exclusive(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook) {
+  return async<lease>{std::make_shared<exclusive_acquire>(std::move(at), std::move(asked), std::move(hook))};
+}
+
+async<lease> async_share(std::shared_ptr<client_core> core, std::string name, const share& kind, acquire_options asked) {
+  return async<lease>{std::make_shared<share_acquire>(std::move(core), std::move(name), kind, std::move(asked))};
+}
+
+async<void> async_upgrade(std::shared_ptr<client_core> core, lease& held, acquire_options asked) {
+  return async<void>{std::make_shared<upgrade_operation>(std::move(core), held, std::move(asked))};
+}
+
+async<lease> ready_lease(std::shared_ptr<client_core> core, result<lease> answer) {
+  return async<lease>{std::make_shared<ready_operation>(std::move(core), std::move(answer))};
+}
+
+}  // namespace holdfast::core

@@ -1,0 +1,122 @@
+// The acquire machine driven by completions, for coroutines.
+//
+// Nobody's thread is blocked, and nobody's continuation runs on a stranger's: whoever makes room only moves the
+// machine on; the coroutine itself is resumed through client_core::post.
+#pragma once
+
+#include "core/blocking.hpp"
+#include "core/gate.hpp"
+
+#include <holdfast/async.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace holdfast::core {
+
+// The coroutine's side of any operation: suspended once, resumed at most once, or abandoned.
+template <class T>
+class async_operation : public detail::async_state<T>, public std::enable_shared_from_this<async_operation<T>> {
+ public:
+  explicit async_operation(std::shared_ptr<client_core> client) : core_(std::move(client)) {}
+
+  bool start(std::coroutine_handle<> who) final {
+    who_ = who;
+    self_ = this->shared_from_this();
+    if (core_->usable_here()) {
+      begin();
+    } else {
+      finish(core_->forked_error());
+    }
+    auto expected = phase::running;
+    return !phase_.compare_exchange_strong(expected, phase::suspended);
+  }
+  void abandon() noexcept final {
+    phase_.exchange(phase::abandoned);
+    cancel_.request_stop();
+  }
+
+ protected:
+  virtual void begin() = 0;
+  // The last thing an operation does: *this may be gone afterwards.
+  void finish(result<T> answer) {
+    const auto self = std::move(self_);
+    this->outcome.emplace(std::move(answer));
+    auto before = phase_.load();
+    while (before != phase::abandoned && !phase_.compare_exchange_weak(before, phase::finished)) {
+    }
+    if (before == phase::suspended) core_->post([self] { self->go_on(); });
+  }
+  void cancel_with(const std::stop_token& users) {
+    if (users.stop_possible()) users_stop_.emplace(users, forward{&cancel_});
+  }
+  std::stop_token stop() const { return cancel_.get_token(); }
+  client_core& core() const noexcept { return *core_; }
+  const std::shared_ptr<client_core>& shared_core() const noexcept { return core_; }
+
+ private:
+  enum class phase { running, suspended, finished, resumed, abandoned };
+  struct forward {
+    std::stop_source* to;
+    void operator()() const noexcept { to->request_stop(); }
+  };
+  void go_on() {
+    auto expected = phase::finished;
+    if (phase_.compare_exchange_strong(expected, phase::resumed)) who_.resume();
+  }
+
+  std::shared_ptr<client_core> core_;
+  std::coroutine_handle<> who_;
+  std::shared_ptr<async_operation> self_;  // until finished: the store will call back
+  std::atomic<phase> phase_{phase::running};
+  std::stop_source cancel_;
+  std::optional<std::stop_callback<forward>> users_stop_;
+};
+
+// Any operation whose middle is the acquire machine.
+template <class T>
+class async_machine : public async_operation<T>,
+                      private completion<entered>,
+                      private completion<progress>,
+                      private completion<void> {
+ public:
+  using async_operation<T>::async_operation;
+
+ protected:
+  // Asks the store for ask_, then calls concluded.
+  void ask_store(steady_time since, nanoseconds wait);
+  virtual void concluded(result<grant> answer) = 0;
+  request ask_;
+
+ private:
+  using step = acquire_machine::step;
+  void complete(result<entered> answer) noexcept override;
+  void complete(result<progress> answer) noexcept override;
+  void complete(result<void> answer) noexcept override;
+  void run(step next);
+  void issue(step what);
+  void advance(step next);
+
+  enum class flow { issued, answered, parked };
+  std::optional<acquire_machine> machine_;
+  std::atomic<flow> flow_{flow::issued};
+  step current_ = step::enter;
+  step next_ = step::enter;
+  call limits_;
+};
+
+extern template class async_machine<lease>;
+extern template class async_machine<void>;
+
+// Called on success, before the coroutine goes on, with the new lease's hold and generation.
+using acquired_hook = std::function<void(std::uint64_t generation)>;
+
+async<lease> async_exclusive(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook = {});
+async<lease> async_share(std::shared_ptr<client_core> core, std::string name, const share& kind, acquire_options asked);
+async<void> async_upgrade(std::shared_ptr<client_core> core, lease& held, acquire_options asked);
+// An answer that is there already.
+async<lease> ready_lease(std::shared_ptr<client_core> core, result<lease> answer);
+
+}  // namespace holdfast::core

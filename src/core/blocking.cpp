@@ -1,0 +1,89 @@
+#include "core/blocking.hpp"
+
+#include "support/parker.hpp"
+
+namespace holdfast::core {
+
+namespace {
+
+void sleep_until(steady_time until, const std::stop_token& stop) {
+  support::parker bed;
+  std::stop_callback wake{stop, [&] { bed.set(1); }};
+  bed.wait(until);
+}
+
+}  // namespace
+
+result<grant> drive(client_core& core, acquire_machine& machine, const request& ask,
+                    std::optional<result<entered>> first) {
+  using step = acquire_machine::step;
+  const auto now = [&] { return core.clock().now(); };
+  auto& store = core.store();
+  auto next = first ? machine.on_entered(std::move(*first), now()) : machine.start(now());
+  while (next != step::done) {
+    const auto limits = machine.next_call(now());
+    switch (next) {
+      case step::enter:
+        next = machine.on_entered(store.enter(ask, limits), now());
+        break;
+      case step::await:
+        next = machine.on_progress(store.await(machine.place(), limits), now());
+        break;
+      case step::leave:
+        next = machine.on_left(store.leave(machine.place(), limits), now());
+        break;
+      case step::settle:
+        next = machine.on_settled(store.settle(ask, limits), now());
+        break;
+      case step::give_back:
+        (void)store.release(machine.stale(), limits);
+        next = machine.on_given_back(now());
+        break;
+      case step::pause:
+        sleep_until(machine.pause_until(), limits.stop);
+        next = machine.on_resumed(now());
+        break;
+      case step::done:
+        break;
+    }
+  }
+  return core.conclude(machine, ask);
+}
+
+request make_request(hold& target, const share& kind, const acquire_options& options) {
+  request ask;
+  ask.name = target.name;
+  ask.mode = kind.mode;
+  ask.weight = kind.weight;
+  ask.capacity = kind.capacity;
+  ask.owner = target.new_owner();
+  ask.ttl = *options.ttl;
+  ask.order = options.order;
+  ask.priority = options.priority;
+  ask.label = options.label;
+  ask.wait = options.wait > nanoseconds::zero();
+  return ask;
+}
+
+std::uint64_t begin_alone(hold& target) noexcept {
+  target.word.store(hold_word::make(1, hold_word::acquiring), std::memory_order_relaxed);
+  return 1;
+}
+
+result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name, const share& kind,
+                            const acquire_options& asked) {
+  if (!core->usable_here()) return core->forked_error();
+  auto options = core->checked(asked);
+  if (!options) return std::move(options).error();
+  const auto since = core->clock().now();
+  auto target = core->new_hold(name);
+  const auto ask = make_request(*target, kind, *options);
+  acquire_machine machine{ask, core->caps(), {deadline_after(since, options->wait), core->options().call_timeout}, options->stop};
+  auto answer = drive(*core, machine, ask);
+  if (!answer) return core->note_failure(std::move(answer).error());
+  const auto generation = begin_alone(*target);
+  target->won_alone(*answer, options->max_hold, since);
+  return lease_access::make(std::move(target), generation);
+}
+
+}  // namespace holdfast::core

@@ -1,0 +1,51 @@
+// The acquire machine driven by a blocking thread, and the modes that need no gate.
+#pragma once
+
+#include "core/acquire_machine.hpp"
+#include "core/client_core.hpp"
+
+#include <holdfast/lease.hpp>
+
+#include <memory>
+#include <optional>
+
+namespace holdfast::core {
+
+// Runs the machine to its end on this thread. `first` is the answer to an enter that was made already.
+result<grant> drive(client_core& core, acquire_machine& machine, const request& ask,
+                    std::optional<result<entered>> first = std::nullopt);
+
+// How a lease without a gate is asked for: shared, upgradeable, permits. Each is a holder of its own.
+struct share {
+  lock_mode mode = lock_mode::shared;
+  std::uint64_t weight = 1;
+  std::uint64_t capacity = rw_capacity;
+};
+
+request make_request(hold& target, const share& kind, const acquire_options& options);
+result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name, const share& kind,
+                            const acquire_options& options);
+
+// The word of a fresh hold goes idle -> acquiring here; publish() brings it to held.
+std::uint64_t begin_alone(hold& target) noexcept;
+
+struct lease_access {
+  static lease make(std::shared_ptr<hold> state, std::uint64_t generation) {
+    lease out;
+    out.token_ = state->granted.token;
+    out.generation_ = generation;
+    out.hold_ = std::move(state);
+    return out;
+  }
+  // The std face keeps one lease and fills it anew: no reference counting per lock.
+  static void prepare(lease& target, std::shared_ptr<hold> state) { target.hold_ = std::move(state); }
+  static void refill(lease& target, std::uint64_t generation) noexcept {
+    target.generation_ = generation;
+    target.token_ = target.hold_->granted.token;
+  }
+  static std::uint64_t generation(const lease& of) noexcept { return of.generation_; }
+  static std::uint64_t take(lease& from) noexcept { return std::exchange(from.generation_, 0); }
+  static const std::shared_ptr<hold>& state(const lease& of) noexcept { return of.hold_; }
+};
+
+}  // namespace holdfast::core

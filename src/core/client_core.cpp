@@ -1,0 +1,269 @@
+#include "core/client_core.hpp"
+
+#include "core/acquire_machine.hpp"
+#include "core/gate.hpp"
+#include "support/reaper.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+namespace holdfast::core {
+
+namespace {
+
+constexpr std::uint64_t sequences_at_once = 1024;
+constexpr std::size_t label_limit = 64;
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+error bad(std::string sentence) { return {errc::misconfigured, std::move(sentence)}; }
+
+result<void> check_client_options(const client_options& o, const capabilities& caps) {
+  if (o.ttl < caps.min_ttl || o.ttl > caps.max_ttl)
+    return bad(fmt::format("client_options.ttl is {}, but this store takes {} to {}", format_duration(o.ttl),
+                           format_duration(caps.min_ttl), format_duration(caps.max_ttl)));
+  if (o.call_timeout <= nanoseconds::zero() || o.call_timeout > std::chrono::hours{1})
+    return bad(fmt::format("client_options.call_timeout is {}, but must be above 0 and at most 1h",
+                           format_duration(o.call_timeout)));
+  if (o.handoff_time < nanoseconds::zero()) return bad("client_options.handoff_time must not be negative");
+  return {};
+}
+
+}  // namespace
+
+int& background_thread::depth() noexcept {
+  thread_local int nested = 0;
+  return nested;
+}
+
+client_core::client_core(client_options options, std::string url)
+    : options_(std::move(options)),
+      url_(std::move(url)),
+      clock_(options_.clock ? options_.clock : &system_clock()),
+      real_time_(options_.clock == nullptr),
+      born_(support::fork_generation()),
+      shortest_ttl_(options_.ttl.count()),
+      driver_(*this) {}
+
+result<std::shared_ptr<client_core>> client_core::open(const client::engine_factory& make, std::string_view text,
+                                                       client_options options) {
+  auto url = store_url::parse(text);
+  if (!url) return std::move(url).error();
+  std::shared_ptr<client_core> self{new client_core{std::move(options), url->str()}, &client_core::destroy};
+  if (getrandom(self->nonce_.data(), sizeof self->nonce_, 0) != sizeof self->nonce_)
+    return error{errc::unavailable, "the system's random source gave no owner id; is getrandom(2) blocked?"};
+  auto made = make({*url, self->nonce_, *self->clock_, *self, host_name(), getpid()});
+  if (!made) return std::move(made).error();
+  self->engine_ = std::move(*made);
+  self->caps_ = &self->engine_->caps();
+  if (auto ok = check_client_options(self->options_, *self->caps_); !ok) return std::move(ok).error();
+  try {
+    self->driver_.start();
+  } catch (const std::system_error& e) {
+    return error{errc::unavailable, fmt::format("no thread could be started for {}: {}", self->url_, e.what())};
+  }
+  return self;
+}
+
+void client_core::destroy(client_core* self) noexcept {
+  // In a forked child the threads are not there, mutexes may be locked for good, and the session is the
+  // parent's: leave all of it alone. The child's copy of the memory goes with the child.
+  if (!self->usable_here()) return;
+  if (background_thread::here()) {
+    support::run_elsewhere([self] { delete self; });
+  } else {
+    delete self;
+  }
+}
+
+error client_core::forked_error() const {
+  return {errc::misconfigured,
+          fmt::format("this client of {} belongs to the process that opened it, not to its forked child; open a new "
+                      "client after fork()",
+                      url_)};
+}
+
+nanoseconds client_core::jittered(nanoseconds length) noexcept {
+  const auto mixed = jitter_.fetch_add(0x9e3779b97f4a7c15U, std::memory_order_relaxed) ^ nonce_[1];
+  return length - length / 10 * static_cast<std::int64_t>(mixed >> 56U) / 256;
+}
+
+std::pair<std::uint64_t, std::uint64_t> client_core::take_sequences() noexcept {
+  const auto first = sequence_.fetch_add(sequences_at_once, std::memory_order_relaxed);
+  return {first, first + sequences_at_once};
+}
+
+std::shared_ptr<gate> client_core::gate_for(std::string_view name) {
+  std::lock_guard locked{guard_};
+  auto at = gates_.find(name);
+  if (at != gates_.end())
+    if (auto alive = at->second.lock()) return alive;
+  auto fresh = std::make_shared<gate>(shared_from_this(), std::string{name});
+  gates_.insert_or_assign(std::string{name}, fresh);
+  holds_.push_back(fresh);
+  return fresh;
+}
+
+std::shared_ptr<hold> client_core::new_hold(std::string name) {
+  auto fresh = std::make_shared<hold>(shared_from_this(), std::move(name));
+  std::lock_guard locked{guard_};
+  holds_.push_back(fresh);
+  return fresh;
+}
+
+void client_core::forget(hold& gone) noexcept {
+  if (!usable_here()) return;
+  std::lock_guard locked{guard_};
+  retired_acquired_ += gone.acquired.get();
+  retired_released_ += gone.released.get();
+  const auto at = gates_.find(gone.name);
+  if (at != gates_.end() && at->second.expired()) gates_.erase(at);
+  if (++dead_holds_ > 64 && dead_holds_ > holds_.size() / 2) {
+    std::erase_if(holds_, [](const auto& h) { return h.expired(); });
+    dead_holds_ = 0;
+  }
+}
+
+void client_core::live_holds(std::vector<std::shared_ptr<hold>>& out) {
+  out.clear();
+  std::lock_guard locked{guard_};
+  out.reserve(holds_.size());
+  for (const auto& h : holds_)
+    if (auto alive = h.lock()) out.push_back(std::move(alive));
+}
+
+result<acquire_options> client_core::checked(acquire_options asked) {
+  if (!asked.ttl) asked.ttl = options_.ttl;
+  if (asked.wait < nanoseconds::zero()) return bad("acquire_options.wait must not be negative; 0 means one attempt");
+  if (*asked.ttl < caps_->min_ttl || *asked.ttl > caps_->max_ttl)
+    return bad(fmt::format("acquire_options.ttl is {}, but {} takes {} to {}", format_duration(*asked.ttl), url_,
+                           format_duration(caps_->min_ttl), format_duration(caps_->max_ttl)));
+  if (asked.max_hold < nanoseconds::zero()) return bad("acquire_options.max_hold must not be negative; 0 means no limit");
+  if (asked.label.size() > label_limit || !support::is_utf8(asked.label) || support::has_control(asked.label))
+    return bad(fmt::format("acquire_options.label must be at most {} bytes of UTF-8 without control characters",
+                           label_limit));
+  if (asked.priority != 0 && !caps_->priorities)
+    return error{errc::unsupported, fmt::format("{} knows no priorities; leave acquire_options.priority at 0", url_)};
+  note_ttl(*asked.ttl);
+  return asked;
+}
+
+void client_core::note_ttl(nanoseconds ttl) noexcept {
+  auto known = shortest_ttl_.load(std::memory_order_relaxed);
+  while (ttl.count() < known && !shortest_ttl_.compare_exchange_weak(known, ttl.count(), std::memory_order_relaxed)) {
+  }
+}
+
+void client_core::post(std::function<void()> work) {
+  if (options_.resume) {
+    options_.resume(std::move(work));
+  } else {
+    resumer_.post(std::move(work));
+  }
+}
+
+void client_core::note_loss(const hold& who, const grant& gone, std::string_view why) noexcept {
+  numbers_.lost.fetch_add(1, std::memory_order_relaxed);
+  if (auto* watcher = watching()) tell([&] { watcher->lost(who.name, gone.token, why); });
+}
+
+void client_core::note_renewal(const result<void>& answer, std::size_t count, nanoseconds took) noexcept {
+  numbers_.renew.add(took);
+  if (answer) {
+    numbers_.renewed.fetch_add(count, std::memory_order_relaxed);
+    return;
+  }
+  numbers_.renew_failed.fetch_add(1, std::memory_order_relaxed);
+  if (auto* watcher = watching()) tell([&] { watcher->renew_failed(answer.error()); });
+}
+
+error client_core::note_failure(error why) noexcept {
+  auto& counter = why.code() == errc::busy        ? numbers_.busy
+                  : why.code() == errc::timed_out ? numbers_.timed_out
+                  : why.code() == errc::cancelled ? numbers_.cancelled
+                                                  : numbers_.failed;
+  counter.fetch_add(1, std::memory_order_relaxed);
+  return why;
+}
+
+result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
+  const error gone{errc::lost, fmt::format("lock '{}' on {} was lost", who.name, url_)};
+  const auto current = who.current_grant(generation);
+  if (!current || !who.valid_at(generation, clock_->now())) return gone;
+  renewal one;
+  one.held = &*current;
+  const auto since = clock_->now();
+  auto answer = engine_->renew({&one, 1}, bounded_call());
+  note_renewal(answer, 1, clock_->now() - since);
+  if (!answer) return answer;
+  if (one.answer == renewal::verdict::unknown)
+    return error{errc::unavailable, fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};
+  if (one.answer == renewal::verdict::lost) {
+    who.lose(generation, current->owner, "the store no longer lists it as ours");
+    return gone;
+  }
+  who.prolong(generation, current->owner, one.valid_from);
+  return {};
+}
+
+result<grant> client_core::conclude(const acquire_machine& machine, const request& ask) {
+  if (machine.settled() > 0) {
+    numbers_.settled.fetch_add(machine.settled(), std::memory_order_relaxed);
+    if (auto* watcher = watching()) tell([&] { watcher->settled(ask.name, machine.succeeded()); });
+  }
+  if (machine.orphaned()) clear_up(std::string{ask.name}, ask.owner);
+  if (machine.succeeded()) return machine.granted();
+  return machine.failure();
+}
+
+metrics client_core::snapshot() {
+  std::vector<std::shared_ptr<hold>> alive;
+  live_holds(alive);
+  metrics out;
+  {
+    std::lock_guard locked{guard_};
+    out.acquired = retired_acquired_;
+    out.released = retired_released_;
+  }
+  for (const auto& h : alive) {
+    out.acquired += h->acquired.get();
+    out.released += h->released.get();
+    if (hold_word::state_of(h->word.load(std::memory_order_relaxed)) == hold_word::held) ++out.held_now;
+  }
+  const auto read = [](const std::atomic<std::uint64_t>& from) { return from.load(std::memory_order_relaxed); };
+  out.handed_off = read(numbers_.handed_off);
+  out.reentered = read(numbers_.reentered);
+  out.busy = read(numbers_.busy);
+  out.timed_out = read(numbers_.timed_out);
+  out.cancelled = read(numbers_.cancelled);
+  out.failed = read(numbers_.failed);
+  out.lost = read(numbers_.lost);
+  out.renewed = read(numbers_.renewed);
+  out.renew_failed = read(numbers_.renew_failed);
+  out.settled = read(numbers_.settled);
+  out.wait = numbers_.wait.snapshot();
+  out.hold = numbers_.hold.snapshot();
+  out.renew = numbers_.renew.snapshot();
+  return out;
+}
+
+void client_core::on_lost(const owner_id& owner, std::string_view why) noexcept {
+  const background_thread mark;
+  std::vector<std::shared_ptr<hold>> alive;
+  live_holds(alive);
+  for (const auto& h : alive) {
+    const auto w = h->word.load(std::memory_order_acquire);
+    if (hold_word::state_of(w) == hold_word::held && h->lose(hold_word::generation(w), owner, why)) return;
+  }
+}
+
+}  // namespace holdfast::core

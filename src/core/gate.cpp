@@ -1,0 +1,246 @@
+#include "core/gate.hpp"
+
+#include "core/blocking.hpp"
+#include "core/client_core.hpp"
+#include "support/parker.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace holdfast::core {
+
+using namespace hold_word;
+
+namespace {
+
+// Long enough to catch a holder that is about to finish, short enough not to matter when it is not.
+constexpr nanoseconds local_spin = std::chrono::microseconds{20};
+
+class blocked_thread final : public gate::waiter {
+ public:
+  void served(news what) noexcept override { bed_.set(static_cast<std::uint32_t>(what)); }
+  // Nothing when the deadline came first.
+  std::optional<news> sleep(steady_time deadline, nanoseconds spin) noexcept {
+    const auto told = bed_.wait(deadline, spin);
+    if (told == 0) return std::nullopt;
+    return static_cast<news>(told);
+  }
+
+ private:
+  support::parker bed_;
+};
+
+}  // namespace
+
+request gate::make_request(const acquire_options& options) {
+  request ask;
+  ask.name = name;
+  ask.owner = new_owner();
+  ask.ttl = *options.ttl;
+  ask.order = options.order;
+  ask.priority = options.priority;
+  ask.label = options.label;
+  ask.wait = options.wait > nanoseconds::zero();
+  ask.memo = &memo_;
+  return ask;
+}
+
+result<std::uint64_t> gate::acquire(const acquire_options& options) {
+  if (!core->usable_here()) return core->forked_error();
+  std::uint64_t generation = 0;
+  if (quick_begin(generation)) return lead(options, generation, {});
+  return queue_up(options);
+}
+
+bool gate::quick_begin(std::uint64_t& generation) noexcept {
+  auto now = word.load(std::memory_order_relaxed);
+  if (!is_free(now) || (now & (waiters | hold_word::pinned)) != 0) return false;
+  generation = hold_word::generation(now) + 1;
+  if (!word.compare_exchange_strong(now, make(generation, acquiring), std::memory_order_acquire)) return false;
+  if (loss) {
+    std::lock_guard locked{guard};
+    loss.reset();
+  }
+  return true;
+}
+
+// The store's part. With `since` unset nobody waited so far, and the clock is read only for one in sixteen.
+result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t generation, steady_time since) {
+  if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching() != nullptr))
+    since = core->clock().now();
+  const auto ask = make_request(options);
+  if (options.stop.stop_requested()) return lead_slowly(options, generation, since, ask, std::nullopt);
+  auto first = core->store().enter(ask, core->bounded_call(options.stop));
+  if (first && first->what == entered::kind::granted) {
+    won(first->granted, options, since);
+    return generation;
+  }
+  return lead_slowly(options, generation, since, ask, std::move(first));
+}
+
+// It is held elsewhere, or something is wrong: the whole loop.
+result<std::uint64_t> gate::lead_slowly(const acquire_options& options, std::uint64_t generation, steady_time since,
+                                        const request& ask, std::optional<result<entered>> first) {
+  if (since == steady_time{}) since = core->clock().now();
+  const acquire_machine::limits bounds{deadline_after(since, options.wait), core->options().call_timeout};
+  acquire_machine machine{ask, core->caps(), bounds, options.stop};
+  auto answer = drive(*core, machine, ask, std::move(first));
+  if (answer) {
+    won(*answer, options, since);
+    return generation;
+  }
+  lead_failed(generation);
+  return core->note_failure(std::move(answer).error());
+}
+
+result<std::uint64_t> gate::queue_up(const acquire_options& options) {
+  const auto since = core->clock().now();
+  const auto deadline = deadline_after(since, options.wait);
+  blocked_thread me;
+  me.priority = options.priority;
+  me.ttl = *options.ttl;
+  me.max_hold = options.max_hold;
+  std::uint64_t generation = 0;
+  switch (begin(generation, options.wait > nanoseconds::zero() ? &me : nullptr)) {
+    case begun::lead:
+      return lead(options, generation, since);
+    case begun::busy:
+      return core->note_failure({errc::busy, fmt::format("lock '{}' is held by another thread of this process", name)});
+    case begun::queued:
+      break;
+  }
+  std::optional<waiter::news> told;
+  {
+    // Whoever takes us out of the queue tells us; if we were too late to withdraw, other news is coming.
+    std::stop_callback cancel{options.stop, [&] {
+                                if (withdraw(me)) me.served(waiter::news::withdrawn);
+                              }};
+    told = me.sleep(deadline, local_spin);
+    if (!told && !withdraw(me)) told = me.sleep(steady_time::max(), {});
+  }
+  if (told == waiter::news::handed) {
+    note_handed(since);
+    return me.generation;
+  }
+  if (told == waiter::news::lead) return lead(options, me.generation, since);
+  return core->note_failure(gave_up(name, told == waiter::news::withdrawn));
+}
+
+gate::begun gate::begin(std::uint64_t& generation, waiter* who) {
+  if (quick_begin(generation)) return begun::lead;
+  std::lock_guard locked{guard};
+  auto now = word.load(std::memory_order_acquire);
+  for (;;) {
+    if (is_free(now) && queue_.empty()) {
+      generation = hold_word::generation(now) + 1;
+      if (!word.compare_exchange_weak(now, make(generation, acquiring), std::memory_order_acquire)) continue;
+      loss.reset();
+      return begun::lead;
+    }
+    if (who == nullptr) return begun::busy;
+    // The flag makes the owner's quick release fail, so it will find us.
+    if (word.compare_exchange_weak(now, now | waiters, std::memory_order_acq_rel)) break;
+  }
+  const auto behind = std::find_if(queue_.begin(), queue_.end(), [&](const waiter* w) { return w->priority < who->priority; });
+  who->place = queue_.insert(behind, who);
+  who->queued = true;
+  return begun::queued;
+}
+
+bool gate::withdraw(waiter& who) noexcept {
+  std::lock_guard locked{guard};
+  if (!who.queued) return false;
+  queue_.erase(who.place);
+  who.queued = false;
+  if (queue_.empty()) word.fetch_and(~waiters, std::memory_order_acq_rel);
+  return true;
+}
+
+gate::waiter* gate::pop() noexcept {
+  auto* next = queue_.front();
+  queue_.pop_front();
+  next->queued = false;
+  return next;
+}
+
+void gate::lead_failed(std::uint64_t generation) noexcept {
+  auto expected = make(generation, acquiring);
+  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel)) return;
+  std::unique_lock locked{guard};
+  auto now = word.load(std::memory_order_relaxed);
+  while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
+  }
+  pass_on(locked);
+}
+
+void gate::won(const grant& arrived, const acquire_options& options, steady_time since) noexcept {
+  handoffs_ = 0;
+  timed = since != steady_time{};
+  granted_at_ = arrived.valid_from;
+  nanoseconds waited{0};
+  if (timed) {
+    granted_at_ = acquired_at = core->clock().now();
+    waited = acquired_at - since;
+    core->numbers().wait.add(waited);
+  }
+  publish(arrived, options.max_hold);
+  if (auto* watcher = core->watching()) core->tell([&] { watcher->acquired(name, arrived.token, waited); });
+}
+
+void gate::note_handed(steady_time since) noexcept {
+  const auto waited = core->clock().now() - since;
+  core->numbers().wait.add(waited);
+  if (auto* watcher = core->watching()) core->tell([&] { watcher->acquired(name, granted.token, waited); });
+}
+
+// The word is free, guard is held: the first of the queue becomes the leader.
+void gate::pass_on(std::unique_lock<std::mutex>& locked) noexcept {
+  auto now = word.load(std::memory_order_relaxed);
+  if (queue_.empty() || !is_free(now)) return;
+  auto* next = pop();
+  next->generation = hold_word::generation(now) + 1;
+  loss.reset();
+  // With the waiters flag set nobody else can have begun, and flags change only under guard.
+  word.store(make(next->generation, acquiring) | (queue_.empty() ? 0 : waiters), std::memory_order_release);
+  locked.unlock();
+  next->served(waiter::news::lead);
+}
+
+bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
+  if (next.ttl != granted.ttl) return false;
+  // What is handed on must be worth something: its validity goes on counting.
+  if (from_ns(valid_until.load(std::memory_order_relaxed)) - now < granted.ttl / 3) return false;
+  if (from_ns(hold_until.load(std::memory_order_relaxed)) <= now) return false;
+  const auto& limits = core->options();
+  if (limits.handoff_limit == 0) return false;
+  if (handoffs_ < limits.handoff_limit && now - granted_at_ < limits.handoff_time) return true;
+  return !core->store().contended(granted);
+}
+
+// The word is held, guard is held: the next lease is the next generation of the same grant.
+bool gate::hand_off(std::unique_lock<std::mutex>& locked) {
+  if (queue_.empty()) return false;
+  const auto now = core->clock().now();
+  if (!may_hand_off(*queue_.front(), now)) return false;
+  auto* next = pop();
+  ++handoffs_;
+  note_release();
+  loss.reset();
+  timed = true;
+  acquired_at = now;
+  if (next->max_hold > nanoseconds::zero()) {
+    const auto own = to_ns(now) + std::min(next->max_hold.count(), INT64_MAX - to_ns(now));
+    hold_until.store(std::min(own, hold_until.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+    core->due_at(own);
+  }
+  core->numbers().handed_off.fetch_add(1, std::memory_order_relaxed);
+  const auto w = word.load(std::memory_order_relaxed);
+  next->generation = hold_word::generation(w) + 1;
+  word.store(make(next->generation, held) | (queue_.empty() ? 0 : waiters), std::memory_order_release);
+  locked.unlock();
+  next->served(waiter::news::handed);
+  return true;
+}
+
+}  // namespace holdfast::core

@@ -1,0 +1,78 @@
+// The gate of one lock name in one client: its exclusive hold, and those of this process who want it next.
+//
+// Threads and coroutines of one process that wait for one name are one contender remotely: the first of
+// them (the leader) asks the store, the others queue here, first come first served within a priority. A
+// release hands the grant to the next of them without asking the store, a bounded number of times while
+// others wait elsewhere (cohort hand-off).
+#pragma once
+
+#include "core/hold.hpp"
+
+#include <holdfast/options.hpp>
+
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+
+namespace holdfast::core {
+
+class gate final : public hold {
+ public:
+  using hold::hold;
+
+  // A place in the local queue.
+  class waiter {
+   public:
+    virtual ~waiter() = default;
+    enum class news : std::uint32_t { handed = 1, lead = 2, withdrawn = 3 };
+    // You hold the lock (handed), or it is your turn to ask the store (lead), as `generation`. Called once,
+    // without locks, on the thread of whoever made room.
+    virtual void served(news what) noexcept = 0;
+
+    std::uint64_t generation = 0;
+    int priority = 0;
+    nanoseconds ttl{};
+    nanoseconds max_hold{};
+
+   private:
+    friend class gate;
+    std::list<waiter*>::iterator place{};
+    bool queued = false;
+  };
+
+  // Options are checked ones, here and below: ttl is set. Returns the generation of the new lease.
+  result<std::uint64_t> acquire(const acquire_options& options);
+
+  enum class begun { lead, queued, busy };
+  // One step up to the gate: the leader goes on as `generation`, the queued will be served.
+  begun begin(std::uint64_t& generation, waiter* who);
+  // Out of the local queue. False: it is being served at this moment, the news is on its way.
+  bool withdraw(waiter& who) noexcept;
+  // The leader did not get it: next, please.
+  void lead_failed(std::uint64_t generation) noexcept;
+  // The leader got it.
+  // `since` is when the wait began, or unset for an uncontended acquire that is not timed.
+  void won(const grant& arrived, const acquire_options& options, steady_time since) noexcept;
+  void note_handed(steady_time since) noexcept;
+
+  request make_request(const acquire_options& options);
+
+ private:
+  result<std::uint64_t> lead(const acquire_options& options, std::uint64_t generation, steady_time since);
+  result<std::uint64_t> lead_slowly(const acquire_options& options, std::uint64_t generation, steady_time since,
+                                    const request& ask, std::optional<result<entered>> first);
+  result<std::uint64_t> queue_up(const acquire_options& options);
+  bool quick_begin(std::uint64_t& generation) noexcept;
+  bool hand_off(std::unique_lock<std::mutex>& locked) override;
+  void pass_on(std::unique_lock<std::mutex>& locked) noexcept override;
+  bool may_hand_off(const waiter& next, steady_time now) const noexcept;
+  waiter* pop() noexcept;
+
+  std::atomic<std::uint64_t> memo_{0};  // the engine's
+  std::list<waiter*> queue_;            // under guard; non-empty <=> the word's waiters flag
+  unsigned handoffs_ = 0;               // (owner) since the store granted it
+  steady_time granted_at_{};            // (owner)
+};
+
+}  // namespace holdfast::core

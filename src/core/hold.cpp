@@ -1,0 +1,200 @@
+#include "core/hold.hpp"
+
+#include "core/acquire_machine.hpp"
+#include "core/client_core.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace holdfast::core {
+
+using namespace hold_word;
+
+hold::hold(std::shared_ptr<client_core> client, std::string lock_name)
+    : core(std::move(client)), name(std::move(lock_name)) {}
+
+hold::~hold() { core->forget(*this); }
+
+owner_id hold::new_owner() {
+  if (next_sequence == last_sequence) std::tie(next_sequence, last_sequence) = core->take_sequences();
+  return {core->nonce(), ++next_sequence};
+}
+
+void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
+  const auto from = to_ns(won.valid_from);
+  granted = won;
+  granted.name = name;
+  entries.store(0, std::memory_order_relaxed);
+  valid_until.store(from + usable(core->caps(), won.ttl).count(), std::memory_order_relaxed);
+  const auto due = from + won.ttl.count() / 3;
+  renew_at.store(due, std::memory_order_relaxed);
+  const auto limit = max_hold.count() > 0 ? from + std::min(max_hold.count(), std::numeric_limits<std::int64_t>::max() - from)
+                                          : std::numeric_limits<std::int64_t>::max();
+  hold_until.store(limit, std::memory_order_relaxed);
+  acquired.add();
+  // seq_cst with the driver's announcement of when it will look next: either it sees us held, or we see that
+  // it means to sleep too long and wake it.
+  word.fetch_add(held - acquiring, std::memory_order_seq_cst);
+  core->due_at(std::min(due, limit));
+}
+
+void hold::won_alone(const grant& won, nanoseconds max_hold, steady_time since) noexcept {
+  timed = true;
+  acquired_at = core->clock().now();
+  const auto waited = acquired_at - since;
+  core->numbers().wait.add(waited);
+  publish(won, max_hold);
+  if (auto* watcher = core->watching()) core->tell([&] { watcher->acquired(name, won.token, waited); });
+}
+
+bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcept {
+  if (!is_current(generation)) return false;
+  const auto until = valid_until.load(std::memory_order_relaxed);
+  // Read between two looks at the generation, so it is this lease's own and not its successor's.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return is_current(generation) && to_ns(instant) < until;
+}
+
+result<void> hold::release(std::uint64_t generation) {
+  if (!core->usable_here()) return core->forked_error();
+  auto expected = make(generation, held);
+  if (entries.load(std::memory_order_relaxed) != 0 || !word.compare_exchange_strong(expected, make(generation, releasing), std::memory_order_acq_rel))
+    return release_slowly(generation);
+  return finish_release(make(generation, releasing));
+}
+
+// The word was pinned, or somebody local waits, or it is not ours any more.
+result<void> hold::release_slowly(std::uint64_t generation) {
+  std::unique_lock locked{guard};
+  auto now = word.load(std::memory_order_acquire);
+  if (hold_word::generation(now) != generation || state_of(now) != held) {
+    return error{errc::lost, fmt::format("lock '{}' on {} was lost before it was released", name, core->url())};
+  }
+  if (entries.load(std::memory_order_relaxed) != 0) {
+    entries.fetch_sub(1, std::memory_order_relaxed);
+    return {};
+  }
+  if ((now & waiters) != 0 && hand_off(locked)) return {};
+  // Nobody unpins or takes it from held without the guard, only new flags may appear.
+  while (!word.compare_exchange_weak(now, with_state(now, releasing), std::memory_order_acq_rel)) {
+  }
+  locked.unlock();
+  return finish_release(make(generation, releasing));
+}
+
+result<void> hold::finish_release(std::uint64_t expected) {
+  released.add();
+  note_release();
+  result<void> answer = core->store().release(granted, core->bounded_call());
+  if (word.compare_exchange_strong(expected, with_state(expected, idle), std::memory_order_acq_rel)) return answer;
+  std::unique_lock locked{guard};
+  auto now = word.load(std::memory_order_relaxed);
+  while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
+  }
+  pass_on(locked);
+  return answer;
+}
+
+void hold::note_release() noexcept {
+  if (timed) core->note_hold(core->clock().now() - acquired_at);
+  if (auto* watcher = core->watching())
+    core->tell([&] { watcher->released(name, granted.token); });
+}
+
+void hold::surrender(std::uint64_t generation) noexcept {
+  auto expected = make(generation, held);
+  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel)) return;
+  std::unique_lock locked{guard};
+  auto now = word.load(std::memory_order_relaxed);
+  do {
+    if (hold_word::generation(now) != generation || state_of(now) != held) return;
+  } while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel));
+  pass_on(locked);
+}
+
+bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept {
+  std::unique_ptr<std::stop_source> announced;
+  grant gone;
+  {
+    pin look{*this, generation};
+    if (!look || granted.owner != owner) return false;
+    gone = granted;
+    announced = std::move(loss);
+    word.fetch_add(lost - held, std::memory_order_acq_rel);
+  }
+  core->note_loss(*this, gone, why);
+  if (announced) announced->request_stop();  // runs the user's callbacks: no lock is held here
+  // The store may still list the grant (we were starved, or it is a session store): it must not stay behind.
+  core->clear_up(name, gone.owner);
+  std::unique_lock locked{guard};
+  const auto now = word.load(std::memory_order_relaxed);
+  if (hold_word::generation(now) == generation && state_of(now) == lost) pass_on(locked);
+  return true;
+}
+
+void hold::prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept {
+  pin look{*this, generation};
+  if (!look || granted.owner != owner) return;
+  granted.valid_from = valid_from;
+  const auto from = to_ns(valid_from);
+  const auto until = from + usable(core->caps(), granted.ttl).count();
+  if (until > valid_until.load(std::memory_order_relaxed)) valid_until.store(until, std::memory_order_relaxed);
+  renew_at.store(from + core->jittered(granted.ttl / 3).count(), std::memory_order_relaxed);
+}
+
+bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
+  pin look{*this, generation};
+  if (!look) return false;
+  granted = with;
+  granted.name = name;
+  const auto from = to_ns(with.valid_from);
+  valid_until.store(from + usable(core->caps(), with.ttl).count(), std::memory_order_relaxed);
+  renew_at.store(from + with.ttl.count() / 3, std::memory_order_relaxed);
+  core->due_at(from + with.ttl.count() / 3);
+  return true;
+}
+
+bool hold::reenter(std::uint64_t generation) noexcept {
+  pin look{*this, generation};
+  if (!look) return false;
+  entries.fetch_add(1, std::memory_order_relaxed);
+  core->numbers().reentered.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+std::optional<grant> hold::current_grant(std::uint64_t generation) {
+  pin look{*this, generation};
+  if (!look) return std::nullopt;
+  return granted;
+}
+
+std::stop_token hold::loss_token(std::uint64_t generation) {
+  {
+    std::lock_guard locked{guard};
+    if (is_current(generation)) {
+      if (!loss) loss = std::make_unique<std::stop_source>();
+      return loss->get_token();
+    }
+  }
+  std::stop_source gone;
+  gone.request_stop();
+  return gone.get_token();
+}
+
+bool hold::hand_off(std::unique_lock<std::mutex>&) { return false; }
+
+void hold::pass_on(std::unique_lock<std::mutex>&) noexcept {}
+
+pin::pin(hold& target, std::uint64_t generation) : target_(target), locked_(target.guard) {
+  auto now = target_.word.load(std::memory_order_acquire);
+  while (hold_word::generation(now) == generation && state_of(now) == held && !pinned_)
+    pinned_ = target_.word.compare_exchange_weak(now, now | hold_word::pinned, std::memory_order_acq_rel);
+}
+
+pin::~pin() {
+  if (pinned_) target_.word.fetch_and(~hold_word::pinned, std::memory_order_acq_rel);
+}
+
+}  // namespace holdfast::core

@@ -1,0 +1,145 @@
+// A hold is the state behind leases: one grant of the store's and what this process knows about it.
+//
+// A lease is a hold and a generation. The word below carries both the state and the generation, so every
+// transition is one compare-and-swap that fails by itself for a lease that is no longer the current one:
+// a stale lease can neither release nor prolong somebody else's.
+//
+//            begin            publish           CAS               settled
+//   idle ----------> acquiring ------> held ----------> releasing -------> idle
+//   lost --^                            |  ^ local hand-off: next generation, same grant
+//                                       +-----> lost (deadline passed, store said so, max_hold)
+//
+// Who may touch what: the fields marked (owner) belong to whoever brought the word to acquiring, held or
+// releasing. The driver looks at them only while it has the word pinned: a pinned word makes the owner's
+// quick compare-and-swap fail, and the slow road waits for `guard`.
+#pragma once
+
+#include <holdfast/engine.hpp>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace holdfast::core {
+
+class client_core;
+class gate;
+
+namespace hold_word {
+
+enum state : std::uint64_t { idle = 0, acquiring = 1, held = 2, releasing = 3, lost = 4 };
+inline constexpr std::uint64_t state_mask = 7;
+inline constexpr std::uint64_t waiters = 8;   // somebody of this process is queued at the gate
+inline constexpr std::uint64_t pinned = 16;   // the driver is looking
+inline constexpr unsigned generation_shift = 8;
+
+constexpr std::uint64_t make(std::uint64_t generation, state s) { return generation << generation_shift | s; }
+constexpr std::uint64_t generation(std::uint64_t word) { return word >> generation_shift; }
+constexpr std::uint64_t state_of(std::uint64_t word) { return word & state_mask; }
+constexpr bool is_free(std::uint64_t word) { return state_of(word) == idle || state_of(word) == lost; }
+// The same word in another state, flags kept.
+constexpr std::uint64_t with_state(std::uint64_t word, state s) { return (word & ~state_mask) | s; }
+
+}  // namespace hold_word
+
+// Only the current owner counts, so no atomic read-modify-write is needed: readers see a recent value.
+class owner_counter {
+ public:
+  void add() noexcept { value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+struct hold {
+  hold(std::shared_ptr<client_core> client, std::string lock_name);
+  virtual ~hold();
+  hold(const hold&) = delete;
+  hold& operator=(const hold&) = delete;
+
+  const std::shared_ptr<client_core> core;
+  const std::string name;
+
+  std::atomic<std::uint64_t> word{0};
+  std::atomic<std::int64_t> valid_until{0};  // steady nanoseconds, margin taken off
+  std::atomic<std::int64_t> renew_at{0};
+  std::atomic<std::int64_t> hold_until{0};   // max_hold
+
+  grant granted;                 // (owner)
+  steady_time acquired_at{};     // (owner) set when this hold is timed
+  bool timed = false;            // (owner)
+  std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
+  std::atomic<unsigned> entries{0};  // re-entries to undo before a release is one; changed under guard
+  owner_counter acquired, released;
+
+  std::mutex guard;
+  std::unique_ptr<std::stop_source> loss;  // under guard, except that begin() drops an old one
+
+  owner_id new_owner();
+
+  // acquiring -> held: from here on the driver renews it. The caller is the owner.
+  void publish(const grant& won, nanoseconds max_hold) noexcept;
+  // The same for a hold without a gate, with its wait reported.
+  void won_alone(const grant& won, nanoseconds max_hold, steady_time since) noexcept;
+  // Is this generation held, as far as the word says?
+  bool is_current(std::uint64_t generation) const noexcept {
+    const auto now = word.load(std::memory_order_acquire);
+    return hold_word::generation(now) == generation && hold_word::state_of(now) == hold_word::held;
+  }
+  bool valid_at(std::uint64_t generation, steady_time instant) const noexcept;
+
+  // held -> releasing -> the store -> idle. not_held / lost when this generation is no longer the current one.
+  result<void> release(std::uint64_t generation);
+  // held -> idle without asking the store, which has given the grant another form (downgrade).
+  void surrender(std::uint64_t generation) noexcept;
+  // held -> lost: fires the token, tells the observer, lets the next in. False when it was not held any more, or
+  // not by this owner.
+  bool lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept;
+  // Writes a renewal's answer down, if it is still about us. An answer that comes too late changes nothing.
+  void prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept;
+  // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile.
+  bool replace(std::uint64_t generation, const grant& with) noexcept;
+  // One more entry by the same owner. False: not held any more.
+  bool reenter(std::uint64_t generation) noexcept;
+  // A copy that the driver cannot change under our hands; nothing when this generation is not held any more.
+  std::optional<grant> current_grant(std::uint64_t generation);
+  std::stop_token loss_token(std::uint64_t generation);
+
+ protected:
+  // Both are entered with guard held and may drop it. The gate overrides them to serve its queue.
+  // Held, with waiters: pass the grant on inside the process instead of releasing it. False: release it.
+  virtual bool hand_off(std::unique_lock<std::mutex>& locked);
+  // The word is free: next, please.
+  virtual void pass_on(std::unique_lock<std::mutex>& locked) noexcept;
+
+ private:
+  result<void> release_slowly(std::uint64_t generation);
+  result<void> finish_release(std::uint64_t releasing);
+
+ protected:
+  void note_release() noexcept;
+};
+
+// Pins a held word against its owner while the driver reads or changes the owner's fields.
+class pin {
+ public:
+  pin(hold& target, std::uint64_t generation);
+  ~pin();
+  pin(const pin&) = delete;
+  pin& operator=(const pin&) = delete;
+  explicit operator bool() const noexcept { return pinned_; }
+
+ private:
+  hold& target_;
+  std::unique_lock<std::mutex> locked_;
+  bool pinned_ = false;
+};
+
+inline std::int64_t to_ns(steady_time t) noexcept { return nanoseconds(t.time_since_epoch()).count(); }
+inline steady_time from_ns(std::int64_t ns) noexcept { return steady_time{nanoseconds{ns}}; }
+
+}  // namespace holdfast::core

@@ -1,0 +1,106 @@
+#include <holdfast/recursive_mutex.hpp>
+
+#include "core/async_acquire.hpp"
+#include "core/checks.hpp"
+
+#include <atomic>
+#include <thread>
+
+namespace holdfast {
+
+using core::lease_access;
+
+namespace core {
+
+// Who owns the lock through this handle, and as which generation. A stale entry does no harm: re-entering a
+// generation that is no longer held fails.
+class reentrant {
+ public:
+  explicit reentrant(std::shared_ptr<gate> g) : gate_(std::move(g)) {}
+
+  const std::shared_ptr<gate>& at() const noexcept { return gate_; }
+  // The generation if the calling thread owns it, else 0.
+  std::uint64_t mine() const noexcept {
+    return owner_.load(std::memory_order_acquire) == std::this_thread::get_id()
+               ? generation_.load(std::memory_order_relaxed)
+               : 0;
+  }
+  void own(std::thread::id who, std::uint64_t generation) noexcept {
+    generation_.store(generation, std::memory_order_relaxed);
+    owner_.store(who, std::memory_order_release);
+  }
+  result<std::uint64_t> enter(const acquire_options& options) {
+    if (const auto born = mine(); born != 0 && gate_->reenter(born)) return born;
+    auto got = gate_->acquire(options);
+    if (got) own(std::this_thread::get_id(), *got);
+    return got;
+  }
+
+ private:
+  std::shared_ptr<gate> gate_;
+  std::atomic<std::thread::id> owner_{};
+  std::atomic<std::uint64_t> generation_{0};
+};
+
+}  // namespace core
+
+recursive_mutex::recursive_mutex(const client& store, std::string name, acquire_options defaults)
+    : defaults_(core::checked_or_throw(store, name, std::move(defaults))),
+      state_(std::make_shared<core::reentrant>(store.core()->gate_for(name))) {}
+
+recursive_mutex::~recursive_mutex() = default;
+
+const std::string& recursive_mutex::name() const noexcept { return state_->at()->name; }
+
+void recursive_mutex::lock() { state_->enter(defaults_).value(); }
+
+bool recursive_mutex::try_lock() { return lock_within(nanoseconds::zero()); }
+
+bool recursive_mutex::lock_within(nanoseconds wait) {
+  auto options = defaults_;
+  options.wait = wait;
+  const auto got = state_->enter(options);
+  if (got) return true;
+  if (core::is_no(got.error().code())) return false;
+  throw lock_error(got.error());
+}
+
+void recursive_mutex::unlock() noexcept {
+  const auto& gate = state_->at();
+  const auto answer = gate->release(state_->mine());
+  if (answer) return;
+  if (auto* watcher = gate->core->watching())
+    gate->core->tell([&] { watcher->release_failed(gate->name, answer.error()); });
+}
+
+result<lease> recursive_mutex::acquire(const acquire_options& asked) {
+  auto options = state_->at()->core->checked(asked);
+  if (!options) return std::move(options).error();
+  auto got = state_->enter(*options);
+  if (!got) return std::move(got).error();
+  return lease_access::make(state_->at(), *got);
+}
+
+result<lease> recursive_mutex::try_acquire() {
+  auto options = defaults_;
+  options.wait = nanoseconds::zero();
+  return acquire(options);
+}
+
+async<lease> recursive_mutex::async_acquire(const acquire_options& options) {
+  const auto& gate = state_->at();
+  if (const auto born = state_->mine(); born != 0 && gate->reenter(born))
+    return core::ready_lease(gate->core, lease_access::make(gate, born));
+  return core::async_exclusive(gate, options,
+                               [state = state_, starter = std::this_thread::get_id()](std::uint64_t generation) {
+                                 state->own(starter, generation);
+                               });
+}
+
+unsigned recursive_mutex::depth() const noexcept {
+  const auto born = state_->mine();
+  if (born == 0 || !state_->at()->is_current(born)) return 0;
+  return 1 + state_->at()->entries.load(std::memory_order_relaxed);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,100 @@
+#include <holdfast/shared_mutex.hpp>
+
+#include "core/async_acquire.hpp"
+#include "core/checks.hpp"
+#include "core/upgrade.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast {
+
+namespace {
+
+constexpr core::share reader{lock_mode::shared, 1, rw_capacity};
+constexpr core::share upgrader{lock_mode::upgradeable, upgradeable_weight, rw_capacity};
+
+error no_upgrades(const client& store) {
+  return {errc::unsupported, store.url() + " has no upgradeable reads; its capabilities say so"};
+}
+
+// A lease of another lock here is a slip of the pen that must not change that other lock.
+result<void> check_ours(const lease& held, const std::string& name) {
+  if (held.name() == name) return {};
+  return error{errc::misconfigured, fmt::format("the lease is of lock '{}', not of '{}'", held.name(), name)};
+}
+
+}  // namespace
+
+shared_mutex::shared_mutex(const client& store, std::string name, acquire_options defaults)
+    : store_(store), defaults_(core::checked_or_throw(store, name, defaults)), writer_(store, std::move(name), std::move(defaults)) {
+  core::require(store.capabilities().shared, store, "shared mode");
+}
+
+shared_mutex::~shared_mutex() = default;
+
+void shared_mutex::lock_shared() {
+  auto got = acquire_shared(defaults_).value();
+  std::lock_guard locked{guard_};
+  readers_.push_back(std::move(got));
+}
+
+bool shared_mutex::try_lock_shared() { return lock_shared_within(nanoseconds::zero()); }
+
+bool shared_mutex::lock_shared_within(nanoseconds wait) {
+  auto options = defaults_;
+  options.wait = wait;
+  auto got = acquire_shared(options);
+  if (!got) {
+    if (core::is_no(got.error().code())) return false;
+    throw lock_error(got.error());
+  }
+  std::lock_guard locked{guard_};
+  readers_.push_back(std::move(*got));
+  return true;
+}
+
+void shared_mutex::unlock_shared() noexcept {
+  lease last;
+  {
+    std::lock_guard locked{guard_};
+    if (readers_.empty()) return;
+    last = std::move(readers_.back());
+    readers_.pop_back();
+  }
+  // Outside the guard: releasing may take a round trip. Its destructor reports a failure to the observer.
+}
+
+result<lease> shared_mutex::acquire_shared(const acquire_options& options) {
+  return core::acquire_share(store_.core(), name(), reader, options);
+}
+
+async<lease> shared_mutex::async_acquire_shared(const acquire_options& options) {
+  return core::async_share(store_.core(), name(), reader, options);
+}
+
+result<lease> shared_mutex::acquire_upgradeable(const acquire_options& options) {
+  if (!store_.capabilities().upgrade) return no_upgrades(store_);
+  return core::acquire_share(store_.core(), name(), upgrader, options);
+}
+
+async<lease> shared_mutex::async_acquire_upgradeable(const acquire_options& options) {
+  if (!store_.capabilities().upgrade) return core::ready_lease(store_.core(), no_upgrades(store_));
+  return core::async_share(store_.core(), name(), upgrader, options);
+}
+
+result<void> shared_mutex::downgrade(lease& held, lock_mode to) {
+  if (auto ok = check_ours(held, name()); !ok) return ok;
+  if (to == lock_mode::upgradeable && !store_.capabilities().upgrade) return no_upgrades(store_);
+  return core::downgrade(held, to);
+}
+
+result<void> shared_mutex::upgrade(lease& held, const acquire_options& options) {
+  if (auto ok = check_ours(held, name()); !ok) return ok;
+  return core::upgrade(held, options);
+}
+
+async<void> shared_mutex::async_upgrade(lease& held, const acquire_options& options) {
+  return core::async_upgrade(store_.core(), held, options);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,11 @@
+// For the rare object whose last reference is dropped on a thread that its destructor would have to join.
+#pragma once
+
+#include <functional>
+
+namespace holdfast::support {
+
+// Runs `work` on a thread of its own. All such threads are joined before the program ends.
+void run_elsewhere(std::function<void()> work) noexcept;
+
+}  // namespace holdfast::support

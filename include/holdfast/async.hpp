@@ -5,7 +5,8 @@
 // suspended; otherwise it is resumed through client_options::resume, by default on a thread of the client's
 // that also serves its other coroutines: do not block there for long.
 //
-// Cancelling: give a stop_token in the options, or destroy the suspended coroutine. Either way no trace is left in the store.
+// Cancelling: give a stop_token in the options, or destroy the suspended coroutine. Either way no
+// trace is left in the store.
 #pragma once
 
 #include <holdfast/result.hpp>

@@ -25,7 +25,8 @@ class barrier {
 
   result<phase> arrive();
   result<void> wait(phase arrived, nanoseconds limit = forever, std::stop_token stop = {}) const;
-  async<void> async_wait(phase arrived, nanoseconds limit = forever, std::stop_token stop = {}) const;
+  async<void> async_wait(phase arrived, nanoseconds limit = forever,
+                         std::stop_token stop = {}) const;
   result<void> arrive_and_wait(nanoseconds limit = forever, std::stop_token stop = {});
   result<void> arrive_and_drop();  // one participant fewer from the next phase on
   result<void> remove();

@@ -7,15 +7,15 @@
 
 namespace holdfast {
 
-enum class wakeup_kind { push, poll };                  // does the store tell waiters, or do we ask?
-enum class expiry_clock { local_steady, server };       // whose clock ends a dead holder's grant?
+enum class wakeup_kind { push, poll };             // does the store tell waiters, or do we ask?
+enum class expiry_clock { local_steady, server };  // whose clock ends a dead holder's grant?
 enum class token_origin { counter, server_time, store_revision };
 enum class fencing_strength { strict, best_effort, none };
 
 struct capabilities {
   std::string engine;  // for people to read, never to branch on
 
-  bool fifo = false;          // first come, first served; dead waiters are skipped
+  bool fifo = false;  // first come, first served; dead waiters are skipped
   bool priorities = false;
   bool shared = false;        // shared_mutex
   bool upgrade = false;       // upgradeable reads

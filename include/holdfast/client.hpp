@@ -4,8 +4,8 @@
 //   holdfast::mutex stock{client, "stock/sku-42"};
 //
 // Copies share it; locks and leases keep it alive; the last one gone ends the session, which releases
-// whatever was still held. Thread-safe. Not usable in a forked child: there every call is refused as misconfigured, and the
-// child owns none of the parent's locks (fork and exec is fine).
+// whatever was still held. Thread-safe. Not usable in a forked child: there every call is refused
+// as misconfigured, and the child owns none of the parent's locks (fork and exec is fine).
 #pragma once
 
 #include <holdfast/capabilities.hpp>
@@ -28,7 +28,7 @@ class client_core;
 
 struct client_options {
   // ---- behaviour
-  nanoseconds ttl = std::chrono::seconds{10};       // default liveness bound of its leases
+  nanoseconds ttl = std::chrono::seconds{10};          // default liveness bound of its leases
   nanoseconds call_timeout = std::chrono::seconds{5};  // bound on one round trip to the store
   // Threads of this process hand a lock to each other without asking the store, at most this often and this
   // long while others wait for it. 0 turns it off.
@@ -57,10 +57,11 @@ class client {
   holdfast::metrics metrics() const;
 
   // Operators' view; unsupported where the store cannot list.
-  result<std::vector<lock_info>> list(std::string_view prefix = {}, std::size_t limit = 10'000) const;
+  result<std::vector<lock_info>> list(std::string_view prefix = {},
+                                      std::size_t limit = 10'000) const;
   result<lock_info> inspect(std::string_view name) const;
-  // Force-release: ends every grant of the name and raises the fence. The holders learn of it as loss. Returns how
-  // many there were.
+  // Force-release: ends every grant of the name and raises the fence. The holders learn of it as
+  // loss. Returns how many there were.
   result<std::size_t> revoke(std::string_view name) const;
 
   // For our own handles.

@@ -1,8 +1,8 @@
 // counting_semaphore: at most n permits out at a time, over all processes.
 //
-// Unlike std::counting_semaphore, permits belong to whoever took them: a holder that dies gives its permits back,
-// and only a holder can release. n is part of the lock: all users of a name must agree on it while it is in use
-// (misconfigured otherwise).
+// Unlike std::counting_semaphore, permits belong to whoever took them: a holder that dies gives its
+// permits back, and only a holder can release. n is part of the lock: all users of a name must
+// agree on it while it is in use (misconfigured otherwise).
 #pragma once
 
 #include <holdfast/mutex.hpp>
@@ -35,8 +35,8 @@ class counting_semaphore {
   bool try_acquire_until(const std::chrono::time_point<Clock, Duration>& deadline) {
     return acquire_within(detail::until(deadline));
   }
-  // Gives back `update` permits taken through this handle's std face. REQUIRES: that many are out; more are ignored
-  // and reported to the observer.
+  // Gives back `update` permits taken through this handle's std face. REQUIRES: that many are out;
+  // more are ignored and reported to the observer.
   void release(std::ptrdiff_t update = 1) noexcept;
 
   // The explicit face: one lease for k permits, all or nothing. misconfigured unless 1 <= k <= permits().

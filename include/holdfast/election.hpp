@@ -1,7 +1,7 @@
 // election: one leader among many candidates, and everybody can see who.
 //
-// Leading is holding a lease: valid(), lost() and token() mean what they always mean. The candidate's value (an
-// address, say) is what the others read.
+// Leading is holding a lease: valid(), lost() and token() mean what they always mean. The
+// candidate's value (an address, say) is what the others read.
 #pragma once
 
 #include <holdfast/async.hpp>
@@ -35,7 +35,8 @@ class election {
   async<lease> async_campaign() { return seat_.async_acquire(); }
   // Who leads now, if anybody.
   result<std::optional<leader_info>> leader() const;
-  // Returns when the leader's term is no longer `seen` (0: nobody led), with the new state. timed_out, cancelled.
+  // Returns when the leader's term is no longer `seen` (0: nobody led), with the new state.
+  // timed_out, cancelled.
   result<std::optional<leader_info>> observe(fencing_token seen, nanoseconds limit = forever,
                                              std::stop_token stop = {}) const;
   const std::string& name() const noexcept { return seat_.name(); }

@@ -31,7 +31,8 @@
 
 namespace holdfast {
 
-inline constexpr std::uint64_t rw_capacity = std::uint64_t{1} << 30;  // of every lock that is not a semaphore
+inline constexpr std::uint64_t rw_capacity = std::uint64_t{1}
+                                             << 30;  // of every lock that is not a semaphore
 inline constexpr std::uint64_t upgradeable_weight = rw_capacity / 2 + 1;
 
 // How long one call may take. Past the deadline, or once stop is requested, a verb returns promptly.
@@ -64,8 +65,9 @@ struct request {
   queue_order order = queue_order::fifo;
   int priority = 0;
   std::string_view label;
-  bool wait = true;                // queue up when it cannot enter now
-  const grant* replaces = nullptr;  // an upgrade: this grant of ours turns into the new one, ahead of the queue
+  bool wait = true;  // queue up when it cannot enter now
+  const grant* replaces =
+      nullptr;  // an upgrade: this grant of ours turns into the new one, ahead of the queue
   // Scratch of the engine's, kept by core per lock handle (e.g. where the name was found last). May be null.
   std::atomic<std::uint64_t>* memo = nullptr;
 };
@@ -88,24 +90,25 @@ struct entered {
 };
 
 struct progress {
-  bool is_granted = false;  // else: the ticket may have moved, or time is up; ask again with enter()
+  bool is_granted =
+      false;  // else: the ticket may have moved, or time is up; ask again with enter()
   grant granted;
 };
 
 struct renewal {
   enum class verdict : std::uint8_t { held, lost, unknown };
-  const grant* held = nullptr;         // in
-  verdict answer = verdict::unknown;   // out
-  steady_time valid_from;              // out, when held
+  const grant* held = nullptr;        // in
+  verdict answer = verdict::unknown;  // out
+  steady_time valid_from;             // out, when held
 };
 
 struct holder_info {
   owner_id owner;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
-  fencing_token token;        // 0 for a waiter
-  nanoseconds age{};          // since granted, or since it began to wait
-  nanoseconds expires_in{};   // of holders
+  fencing_token token;       // 0 for a waiter
+  nanoseconds age{};         // since granted, or since it began to wait
+  nanoseconds expires_in{};  // of holders
   int priority = 0;
   std::int64_t pid = 0;
   std::string host;
@@ -133,7 +136,8 @@ struct counter_request {
 
 struct counter {
   bool exists = false;
-  bool applied = false;       // read: always; create: it was absent; add: it existed; compare_exchange: it was equal
+  bool applied =
+      false;  // read: always; create: it was absent; add: it existed; compare_exchange: it was equal
   std::int64_t value = 0;     // after the operation. add() never goes below zero: it stops there
   std::uint64_t version = 0;  // changes with every change, also over erase and create
 };
@@ -202,16 +206,20 @@ class engine {
   virtual bool contended(const grant& held) const noexcept = 0;
 
   // The arguments of a start_ verb stay alive until its completion.
-  virtual void start_enter(const request& ask, const call& limits, completion<entered>& done) noexcept;
+  virtual void start_enter(const request& ask, const call& limits,
+                           completion<entered>& done) noexcept;
   virtual void start_await(const ticket& place, const call& limits,
                            completion<progress>& done) noexcept = 0;
-  virtual void start_leave(const ticket& place, const call& limits, completion<void>& done) noexcept;
-  virtual void start_release(const grant& held, const call& limits, completion<void>& done) noexcept;
-  virtual void start_settle(const request& ask, const call& limits, completion<entered>& done) noexcept;
+  virtual void start_leave(const ticket& place, const call& limits,
+                           completion<void>& done) noexcept;
+  virtual void start_release(const grant& held, const call& limits,
+                             completion<void>& done) noexcept;
+  virtual void start_settle(const request& ask, const call& limits,
+                            completion<entered>& done) noexcept;
   virtual void start_count(const counter_request& ask, const call& limits,
                            completion<counter>& done) noexcept;
-  virtual void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
-                           completion<void>& done) noexcept = 0;
+  virtual void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                           const call& limits, completion<void>& done) noexcept = 0;
 };
 
 // What an engine is opened with. References outlive the engine.

@@ -12,12 +12,12 @@
 namespace holdfast {
 
 enum class errc {
-  busy = 1,         // held by somebody else and we were asked not to wait
-  timed_out,        // waited as long as asked, never got it
-  cancelled,        // the caller's stop_token was requested; no trace is left in the store
-  not_held,         // release or renew of something that is not ours (any more); nothing was changed
-  lost,             // we held it, and can no longer claim it
-  unavailable,      // the store cannot be reached or cannot serve now; retrying later may help
+  busy = 1,     // held by somebody else and we were asked not to wait
+  timed_out,    // waited as long as asked, never got it
+  cancelled,    // the caller's stop_token was requested; no trace is left in the store
+  not_held,     // release or renew of something that is not ours (any more); nothing was changed
+  lost,         // we held it, and can no longer claim it
+  unavailable,  // the store cannot be reached or cannot serve now; retrying later may help
   outcome_unknown,  // sent, never answered, and it could not be settled: may or may not have happened
   unsupported,      // this store cannot do that; see capabilities()
   denied,           // permissions, credentials

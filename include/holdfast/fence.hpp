@@ -1,8 +1,8 @@
 // Guards that check a fencing token where the work happens.
 //
-// A lease can end between the check and the act. The resource itself must refuse whoever comes with an older token than it
-// has seen, from the first touch on, reads included: a fence checked only on writes lets an old holder's write in after the
-// new holder has read.
+// A lease can end between the check and the act. The resource itself must refuse whoever comes with
+// an older token than it has seen, from the first touch on, reads included: a fence checked only on
+// writes lets an old holder's write in after the new holder has read.
 #pragma once
 
 #include <holdfast/result.hpp>
@@ -20,7 +20,8 @@ namespace holdfast {
 class file_fence {
  public:
   explicit file_fence(std::string path);
-  // ok and remembered when `token` is not older than any seen; lost otherwise. The new token is on disk (fsync) before ok.
+  // ok and remembered when `token` is not older than any seen; lost otherwise. The new token is on
+  // disk (fsync) before ok.
   result<void> admit(fencing_token token) const;
   result<fencing_token> newest() const;  // 0 when nobody was here
 

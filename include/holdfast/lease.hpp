@@ -1,11 +1,11 @@
 // A lease is this process's right to act as holder of one lock, until it is released or lost.
 //
-// Guaranteed: valid() is never true later than (steady time before the request was sent + granted ttl - margin),
-// without asking anybody, so a process that wakes from a long pause sees the truth at once; lost() fires at
-// the latest when that moment passes, earlier when the store shows the loss; token() is larger than that of
-// every earlier grant of the name.
-// Not guaranteed: that nobody else believes the same while we are paused between a check and the act. No
-// lease lock can. Pass token() to what you protect.
+// Guaranteed: valid() is never true later than (steady time before the request was sent + granted
+// ttl - margin), without asking anybody, so a process that wakes from a long pause sees the truth
+// at once; lost() fires at the latest when that moment passes, earlier when the store shows the
+// loss; token() is larger than that of every earlier grant of the name. Not guaranteed: that nobody
+// else believes the same while we are paused between a check and the act. No lease lock can. Pass
+// token() to what you protect.
 //
 //   state      | valid() | lost()    | release()          | destruction
 //   -----------+---------+-----------+--------------------+-------------
@@ -42,7 +42,8 @@ class lease {
   bool valid() const noexcept;
   bool valid_for(nanoseconds work) const noexcept;  // will it still be, if renewals stopped now?
   explicit operator bool() const noexcept { return valid(); }
-  steady_time valid_until() const noexcept;  // margin already taken off; moves on with every renewal
+  steady_time valid_until()
+      const noexcept;  // margin already taken off; moves on with every renewal
 
   fencing_token token() const noexcept { return token_; }
   const std::string& name() const noexcept;

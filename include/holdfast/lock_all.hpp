@@ -1,7 +1,9 @@
-// lock_all: several names at once, all or nothing, without deadlock whoever else does the same in whatever order.
+// lock_all: several names at once, all or nothing, without deadlock whoever else does the same in
+// whatever order.
 //
-// In one atomic step where the store can, else one after the other in sorted order, each name once. The wait in the options
-// bounds the whole; on failure nothing stays held. For std faces use std::scoped_lock over several mutexes.
+// In one atomic step where the store can, else one after the other in sorted order, each name once.
+// The wait in the options bounds the whole; on failure nothing stays held. For std faces use
+// std::scoped_lock over several mutexes.
 #pragma once
 
 #include <holdfast/client.hpp>

@@ -41,8 +41,8 @@ struct histogram {
 
 // A snapshot; counters only rise.
 struct metrics {
-  std::uint64_t acquired = 0;        // leases given out, local hand-offs and re-entries not included
-  std::uint64_t handed_off = 0;      // leases passed on inside this process
+  std::uint64_t acquired = 0;    // leases given out, local hand-offs and re-entries not included
+  std::uint64_t handed_off = 0;  // leases passed on inside this process
   std::uint64_t reentered = 0;
   std::uint64_t busy = 0, timed_out = 0, cancelled = 0, failed = 0;
   std::uint64_t released = 0;

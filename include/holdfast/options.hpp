@@ -14,8 +14,9 @@ namespace holdfast {
 // As long as it takes; also the largest finite wait (about 292 years).
 inline constexpr nanoseconds forever = nanoseconds::max();
 
-// gcc (12.2 and perhaps later) destroys the members of a braced aggregate twice when it is a temporary inside a
-// co_await expression. So with gcc the async_ functions refuse temporaries at compile time; name the options first:
+// gcc (12.2 and perhaps later) destroys the members of a braced aggregate twice when it is a
+// temporary inside a co_await expression. So with gcc the async_ functions refuse temporaries at
+// compile time; name the options first:
 //   const holdfast::acquire_options options{.wait = 3s};
 //   auto lease = co_await stock.async_acquire(options);
 #if defined(__GNUC__) && !defined(__clang__)
@@ -37,6 +38,9 @@ struct acquire_options {
   queue_order order = queue_order::fifo;
   // Higher enters earlier; equal priorities keep the queue order. Only where capabilities().priorities.
   int priority = 0;
+  // Insist on a grant, and so a token, of its own: never one that another thread of this process
+  // hands on (see client_options::handoff_limit). Costs a round trip per lease.
+  bool own_token = false;
   // Cancels the wait. Nothing is left behind in the store.
   std::stop_token stop{};
   // ---- for humans

@@ -17,7 +17,7 @@ class [[nodiscard]] result {
   using value_type = T;
   using error_type = holdfast::error;
 
-  result(T value) : state_(std::in_place_index<0>, std::move(value)) {}                 // NOLINT
+  result(T value) : state_(std::in_place_index<0>, std::move(value)) {}                    // NOLINT
   result(holdfast::error failure) : state_(std::in_place_index<1>, std::move(failure)) {}  // NOLINT
 
   bool has_value() const noexcept { return state_.index() == 0; }

@@ -4,8 +4,9 @@
 // are counted per handle; each explicit lease is a holder of its own.
 //
 // downgrade turns a writer into a reader with no gap in between. An upgradeable read (one at a time, beside
-// any number of plain readers) may become the writer by upgrade, ahead of everybody who waits: so two upgraders cannot deadlock,
-// and nobody writes between its read and its write. Upgrading gives a new, larger token.
+// any number of plain readers) may become the writer by upgrade, ahead of everybody who waits: so
+// two upgraders cannot deadlock, and nobody writes between its read and its write. Upgrading gives
+// a new, larger token.
 #pragma once
 
 #include <holdfast/mutex.hpp>
@@ -49,7 +50,9 @@ class shared_mutex {
   }
 
   result<lease> acquire(const acquire_options& options = {}) { return writer_.acquire(options); }
-  async<lease> async_acquire(const acquire_options& options) { return writer_.async_acquire(options); }
+  async<lease> async_acquire(const acquire_options& options) {
+    return writer_.async_acquire(options);
+  }
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire(acquire_options&&));
   async<lease> async_acquire() { return writer_.async_acquire(); }
   result<lease> acquire_shared(const acquire_options& options = {});
@@ -61,8 +64,8 @@ class shared_mutex {
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_upgradeable(acquire_options&&));
   async<lease> async_acquire_upgradeable() { return async_acquire_upgradeable(defaults_); }
 
-  // `held` is a lease of this lock: exclusive -> shared or upgradeable, upgradeable -> shared. On failure it is
-  // what it was (or lost).
+  // `held` is a lease of this lock: exclusive -> shared or upgradeable, upgradeable -> shared. On
+  // failure it is what it was (or lost).
   result<void> downgrade(lease& held, lock_mode to = lock_mode::shared);
   // upgradeable -> exclusive, waiting for the readers to leave. On failure it is upgradeable still.
   result<void> upgrade(lease& held, const acquire_options& options = {});
@@ -77,8 +80,9 @@ class shared_mutex {
   client store_;
   acquire_options defaults_;
   mutex writer_;
-  std::mutex guard_;            // of readers_
-  std::vector<lease> readers_;  // of the std face; which of them an unlock_shared ends does not matter
+  std::mutex guard_;  // of readers_
+  std::vector<lease>
+      readers_;  // of the std face; which of them an unlock_shared ends does not matter
 };
 
 }  // namespace holdfast

@@ -1,7 +1,8 @@
 // striped_mutex: one hot name split into n segments, so that n holders work side by side.
 //
-// The stock-in-ranges trick: 1,000 items as 10 stripes of 100, each with its own lock. acquire(key) always takes the same stripe for
-// a key; acquire_any takes whichever is free, starting at random; acquire_all takes every stripe (to re-balance).
+// The stock-in-ranges trick: 1,000 items as 10 stripes of 100, each with its own lock. acquire(key)
+// always takes the same stripe for a key; acquire_any takes whichever is free, starting at random;
+// acquire_all takes every stripe (to re-balance).
 #pragma once
 
 #include <holdfast/mutex.hpp>

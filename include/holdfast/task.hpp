@@ -1,4 +1,5 @@
-// task<T>: the smallest lazy coroutine type that can await our acquires, for programs that have none of their own.
+// task<T>: the smallest lazy coroutine type that can await our acquires, for programs that have
+// none of their own.
 //
 //   holdfast::task<int> sell(holdfast::mutex& stock) {
 //     auto lease = co_await stock.async_acquire();
@@ -131,7 +132,8 @@ T sync_wait(task<T> work) {
   std::exception_ptr failure;
   using stored = std::conditional_t<std::is_void_v<T>, std::monostate, std::optional<T>>;
   stored value{};
-  [](task<T>& job, stored& out, std::exception_ptr& failed, detail::arrival& done) -> detail::fire_and_forget {
+  [](task<T>& job, stored& out, std::exception_ptr& failed,
+     detail::arrival& done) -> detail::fire_and_forget {
     try {
       if constexpr (std::is_void_v<T>) {
         co_await job;

@@ -29,7 +29,9 @@ class store_url {
   const std::string& scheme() const noexcept { return scheme_; }
   const std::string& user() const noexcept { return user_; }
   const std::vector<endpoint>& endpoints() const noexcept { return endpoints_; }
-  const std::string& path() const noexcept { return path_; }  // %-decoded, with its leading slash if any
+  const std::string& path() const noexcept {
+    return path_;
+  }  // %-decoded, with its leading slash if any
   bool has_secret() const noexcept { return !secret_.empty(); }
   const std::string& secret() const noexcept { return secret_; }
 

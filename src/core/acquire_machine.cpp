@@ -14,7 +14,7 @@ constexpr nanoseconds longest_pause = std::chrono::milliseconds{500};
 // Spreads clients that saw the same fault, without a random source: owners are random already.
 nanoseconds jittered(nanoseconds length, const owner_id& owner) {
   const auto spread = (owner.client[0] ^ owner.sequence * 0x9e3779b97f4a7c15U) >> 56U;  // 0..255
-  return length * static_cast<std::int64_t>(192 + spread / 2) / 256;                     // 0.75 .. 1.25
+  return length * static_cast<std::int64_t>(192 + spread / 2) / 256;  // 0.75 .. 1.25
 }
 
 }  // namespace
@@ -27,7 +27,8 @@ nanoseconds usable(const capabilities& caps, nanoseconds ttl) noexcept {
 }
 
 error gave_up(std::string_view name, bool cancelled) {
-  if (cancelled) return {errc::cancelled, fmt::format("the wait for lock '{}' was cancelled", name)};
+  if (cancelled)
+    return {errc::cancelled, fmt::format("the wait for lock '{}' was cancelled", name)};
   return {errc::timed_out, fmt::format("lock '{}' did not become free in the time given", name)};
 }
 
@@ -46,7 +47,8 @@ acquire_machine::step acquire_machine::start(steady_time now) {
 
 call acquire_machine::next_call(steady_time now) const {
   // Leaving and settling must happen even when the caller's time is up or it has been told to stop.
-  const bool clearing_up = call_for_ == step::leave || call_for_ == step::settle || call_for_ == step::give_back;
+  const bool clearing_up =
+      call_for_ == step::leave || call_for_ == step::settle || call_for_ == step::give_back;
   call out;
   out.deadline = call_for_ == step::await
                      ? std::min(bounds_.deadline, place_.recheck_at)
@@ -67,7 +69,9 @@ acquire_machine::step acquire_machine::on_entered(result<entered> answer, steady
         return wait_or_leave(now);
       case entered::kind::busy:
         queued_ = false;
-        return fail({errc::busy, fmt::format("lock '{}' is held by somebody else; it was not asked to wait", ask_.name)});
+        return fail(
+            {errc::busy, fmt::format("lock '{}' is held by somebody else, and the wait given is 0",
+                                     ask_.name)});
     }
   }
   switch (answer.error().code()) {
@@ -83,7 +87,8 @@ acquire_machine::step acquire_machine::on_entered(result<entered> answer, steady
 
 acquire_machine::step acquire_machine::on_settled(result<entered> answer, steady_time now) {
   if (!answer) {
-    if (answer.error().code() == errc::unavailable || answer.error().code() == errc::outcome_unknown)
+    if (answer.error().code() == errc::unavailable ||
+        answer.error().code() == errc::outcome_unknown)
       return pause(std::move(answer).error(), step::settle, now);
     orphaned_ = true;
     return fail(std::move(answer).error());
@@ -153,9 +158,10 @@ acquire_machine::step acquire_machine::pause(error why, step after, steady_time 
     orphaned_ = orphaned_ || queued_ || after == step::settle;
     if (stopping) return fail(stopped_error(now));
     if (after != step::settle) return fail(std::move(why));
-    return fail({errc::outcome_unknown,
-                 fmt::format("no answer came about lock '{}', and the store could not be asked again: {}",
-                             ask_.name, why.message())});
+    return fail(
+        {errc::outcome_unknown,
+         fmt::format("no answer came about lock '{}', and the store could not be asked again: {}",
+                     ask_.name, why.message())});
   }
   after_pause_ = after;
   pause_until_ = until;

@@ -34,7 +34,8 @@ class acquire_machine {
     nanoseconds call_timeout;  // of one round trip; also our patience with an unavailable store
   };
 
-  acquire_machine(const request& ask, const capabilities& caps, limits bounds, std::stop_token stop);
+  acquire_machine(const request& ask, const capabilities& caps, limits bounds,
+                  std::stop_token stop);
 
   step start(steady_time now);
   step on_entered(result<entered> answer, steady_time now);  // after enter
@@ -46,8 +47,8 @@ class acquire_machine {
 
   // What the next step works with.
   call next_call(steady_time now) const;
-  const ticket& place() const noexcept { return place_; }      // await, leave
-  const grant& stale() const noexcept { return grant_; }       // give_back
+  const ticket& place() const noexcept { return place_; }  // await, leave
+  const grant& stale() const noexcept { return grant_; }   // give_back
   steady_time pause_until() const noexcept { return pause_until_; }
 
   // When done.

@@ -7,13 +7,16 @@ namespace holdfast::core {
 template <class T>
 void async_machine<T>::ask_store(steady_time since, nanoseconds wait) {
   auto& core = this->core();
-  machine_.emplace(ask_, core.caps(),
-                   acquire_machine::limits{deadline_after(since, wait), core.options().call_timeout}, this->stop());
+  machine_.emplace(
+      ask_, core.caps(),
+      acquire_machine::limits{deadline_after(since, wait), core.options().call_timeout},
+      this->stop());
   run(machine_->start(core.clock().now()));
 }
 
-// Issues one step after the other. An answer that comes while the step is still being issued is picked up by this
-// loop instead of recursing; one that comes later, on whatever thread, starts the loop again.
+// Issues one step after the other. An answer that comes while the step is still being issued is
+// picked up by this loop instead of recursing; one that comes later, on whatever thread, starts the
+// loop again.
 template <class T>
 void async_machine<T>::run(step next) {
   while (next != step::done) {
@@ -74,7 +77,8 @@ template <class T>
 void async_machine<T>::complete(result<void> answer) noexcept {
   const background_thread mark;
   const auto now = this->core().clock().now();
-  advance(current_ == step::leave ? machine_->on_left(std::move(answer), now) : machine_->on_given_back(now));
+  advance(current_ == step::leave ? machine_->on_left(std::move(answer), now)
+                                  : machine_->on_given_back(now));
 }
 
 template class async_machine<lease>;
@@ -85,7 +89,10 @@ namespace {
 class exclusive_acquire final : public async_machine<lease>, private gate::waiter {
  public:
   exclusive_acquire(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook)
-      : async_machine(at->core), gate_(std::move(at)), options_(std::move(asked)), hook_(std::move(hook)) {}
+      : async_machine(at->core),
+        gate_(std::move(at)),
+        options_(std::move(asked)),
+        hook_(std::move(hook)) {}
 
  private:
   void begin() override {
@@ -97,6 +104,8 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
     priority = options_.priority;
     ttl = *options_.ttl;
     max_hold = options_.max_hold;
+    own_token = options_.own_token;
+    label = options_.label;
     switch (gate_->begin(generation, options_.wait > nanoseconds::zero() ? this : nullptr)) {
       case gate::begun::lead:
         return lead();
@@ -157,8 +166,12 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
 
 class share_acquire final : public async_machine<lease> {
  public:
-  share_acquire(std::shared_ptr<client_core> core, std::string name, const share& kind, acquire_options asked)
-      : async_machine(std::move(core)), name_(std::move(name)), kind_(kind), options_(std::move(asked)) {}
+  share_acquire(std::shared_ptr<client_core> core, std::string name, const share& kind,
+                acquire_options asked)
+      : async_machine(std::move(core)),
+        name_(std::move(name)),
+        kind_(kind),
+        options_(std::move(asked)) {}
 
  private:
   void begin() override {
@@ -187,12 +200,16 @@ class share_acquire final : public async_machine<lease> {
 
 class upgrade_operation final : public async_machine<void> {
  public:
-  upgrade_operation(std::shared_ptr<client_core> core, lease& held, acquire_options asked)
-      : async_machine(std::move(core)), held_(held), options_(std::move(asked)) {}
+  upgrade_operation(std::shared_ptr<client_core> core, lease& held, std::string name,
+                    acquire_options asked)
+      : async_machine(std::move(core)),
+        held_(held),
+        name_(std::move(name)),
+        options_(std::move(asked)) {}
 
  private:
   void begin() override {
-    auto prepared = prepare_upgrade(held_, options_);
+    auto prepared = prepare_upgrade(held_, name_, options_);
     if (!prepared) return finish(std::move(prepared).error());
     old_ = prepared->old;
     options_ = std::move(prepared->options);
@@ -206,6 +223,7 @@ class upgrade_operation final : public async_machine<void> {
   }
 
   lease& held_;
+  std::string name_;
   acquire_options options_;
   grant old_;
 };
@@ -223,15 +241,20 @@ class ready_operation final : public async_operation<lease> {
 }  // namespace
 
 async<lease> async_exclusive(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook) {
-  return async<lease>{std::make_shared<exclusive_acquire>(std::move(at), std::move(asked), std::move(hook))};
+  return async<lease>{
+      std::make_shared<exclusive_acquire>(std::move(at), std::move(asked), std::move(hook))};
 }
 
-async<lease> async_share(std::shared_ptr<client_core> core, std::string name, const share& kind, acquire_options asked) {
-  return async<lease>{std::make_shared<share_acquire>(std::move(core), std::move(name), kind, std::move(asked))};
+async<lease> async_share(std::shared_ptr<client_core> core, std::string name, const share& kind,
+                         acquire_options asked) {
+  return async<lease>{
+      std::make_shared<share_acquire>(std::move(core), std::move(name), kind, std::move(asked))};
 }
 
-async<void> async_upgrade(std::shared_ptr<client_core> core, lease& held, acquire_options asked) {
-  return async<void>{std::make_shared<upgrade_operation>(std::move(core), held, std::move(asked))};
+async<void> async_upgrade(std::shared_ptr<client_core> core, lease& held, std::string name,
+                          acquire_options asked) {
+  return async<void>{std::make_shared<upgrade_operation>(std::move(core), held, std::move(name),
+                                                         std::move(asked))};
 }
 
 async<lease> ready_lease(std::shared_ptr<client_core> core, result<lease> answer) {

@@ -1,7 +1,7 @@
 // The acquire machine driven by completions, for coroutines.
 //
-// Nobody's thread is blocked, and nobody's continuation runs on a stranger's: whoever makes room only moves the
-// machine on; the coroutine itself is resumed through client_core::post.
+// Nobody's thread is blocked, and nobody's continuation runs on a stranger's: whoever makes room
+// only moves the machine on; the coroutine itself is resumed through client_core::post.
 #pragma once
 
 #include "core/blocking.hpp"
@@ -18,7 +18,8 @@ namespace holdfast::core {
 
 // The coroutine's side of any operation: suspended once, resumed at most once, or abandoned.
 template <class T>
-class async_operation : public detail::async_state<T>, public std::enable_shared_from_this<async_operation<T>> {
+class async_operation : public detail::async_state<T>,
+                        public std::enable_shared_from_this<async_operation<T>> {
  public:
   explicit async_operation(std::shared_ptr<client_core> client) : core_(std::move(client)) {}
 
@@ -113,9 +114,13 @@ extern template class async_machine<void>;
 // Called on success, before the coroutine goes on, with the new lease's hold and generation.
 using acquired_hook = std::function<void(std::uint64_t generation)>;
 
-async<lease> async_exclusive(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook = {});
-async<lease> async_share(std::shared_ptr<client_core> core, std::string name, const share& kind, acquire_options asked);
-async<void> async_upgrade(std::shared_ptr<client_core> core, lease& held, acquire_options asked);
+async<lease> async_exclusive(std::shared_ptr<gate> at, acquire_options asked,
+                             acquired_hook hook = {});
+async<lease> async_share(std::shared_ptr<client_core> core, std::string name, const share& kind,
+                         acquire_options asked);
+// misconfigured unless `held` is a lease of `name`.
+async<void> async_upgrade(std::shared_ptr<client_core> core, lease& held, std::string name,
+                          acquire_options asked);
 // An answer that is there already.
 async<lease> ready_lease(std::shared_ptr<client_core> core, result<lease> answer);
 

@@ -26,14 +26,17 @@ result<barrier_state> change(core::client_core& core, const std::string& name, n
     if (!now->exists) return absent(name);
     const auto before = barrier_state::unpack(now->value);
     if (before.expected == 0)
-      return error{errc::misconfigured, fmt::format("everybody has dropped out of barrier '{}'", name)};
-    auto done = core::count(core, {name, counter_op::compare_exchange, step(before).pack(), now->value, keep});
+      return error{errc::misconfigured,
+                   fmt::format("everybody has dropped out of barrier '{}'", name)};
+    auto done = core::count(
+        core, {name, counter_op::compare_exchange, step(before).pack(), now->value, keep});
     if (!done) return std::move(done).error();
     if (done->applied) return before;
   }
 }
 
-core::counter_wait until_past(const std::string& name, barrier::phase arrived, nanoseconds limit, std::stop_token stop) {
+core::counter_wait until_past(const std::string& name, barrier::phase arrived, nanoseconds limit,
+                              std::stop_token stop) {
   auto past = [name, arrived](const counter& now) -> result<bool> {
     if (!now.exists) return absent(name);
     return barrier_state::unpack(now.value).phase != arrived;
@@ -48,14 +51,18 @@ barrier::barrier(const client& store, std::string name, std::int64_t expected, n
   check_name(name_).value();
   if (expected < 1 || expected > max())
     throw lock_error({errc::misconfigured,
-                      fmt::format("barrier '{}' was given {} participants; it takes 1 to {}", name_, expected, max())});
+                      fmt::format("barrier '{}' was given {} participants; it takes 1 to {}", name_,
+                                  expected, max())});
   if (keep <= nanoseconds::zero())
-    throw lock_error({errc::misconfigured, fmt::format("barrier '{}' must be kept for more than 0", name_)});
+    throw lock_error(
+        {errc::misconfigured, fmt::format("barrier '{}' must be kept for more than 0", name_)});
   const auto fresh = barrier_state::fresh(static_cast<std::uint32_t>(expected));
-  const auto now = core::count(*store_.core(), {name_, counter_op::create, fresh.pack(), 0, keep_}).value();
+  const auto now =
+      core::count(*store_.core(), {name_, counter_op::create, fresh.pack(), 0, keep_}).value();
   if (const auto known = barrier_state::unpack(now.value); known.total != expected)
-    throw lock_error({errc::misconfigured, fmt::format("barrier '{}' exists already, for {} participants and not {}",
-                                                       name_, known.total, expected)});
+    throw lock_error({errc::misconfigured,
+                      fmt::format("barrier '{}' exists already, for {} participants and not {}",
+                                  name_, known.total, expected)});
 }
 
 result<barrier::phase> barrier::arrive() {

@@ -70,15 +70,18 @@ std::uint64_t begin_alone(hold& target) noexcept {
   return 1;
 }
 
-result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name, const share& kind,
-                            const acquire_options& asked) {
+result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name,
+                            const share& kind, const acquire_options& asked) {
   if (!core->usable_here()) return core->forked_error();
   auto options = core->checked(asked);
   if (!options) return std::move(options).error();
   const auto since = core->clock().now();
   auto target = core->new_hold(name);
   const auto ask = make_request(*target, kind, *options);
-  acquire_machine machine{ask, core->caps(), {deadline_after(since, options->wait), core->options().call_timeout}, options->stop};
+  acquire_machine machine{ask,
+                          core->caps(),
+                          {deadline_after(since, options->wait), core->options().call_timeout},
+                          options->stop};
   auto answer = drive(*core, machine, ask);
   if (!answer) return core->note_failure(std::move(answer).error());
   const auto generation = begin_alone(*target);

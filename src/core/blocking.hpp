@@ -23,8 +23,8 @@ struct share {
 };
 
 request make_request(hold& target, const share& kind, const acquire_options& options);
-result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name, const share& kind,
-                            const acquire_options& options);
+result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name,
+                            const share& kind, const acquire_options& options);
 
 // The word of a fresh hold goes idle -> acquiring here; publish() brings it to held.
 std::uint64_t begin_alone(hold& target) noexcept;
@@ -38,7 +38,9 @@ struct lease_access {
     return out;
   }
   // The std face keeps one lease and fills it anew: no reference counting per lock.
-  static void prepare(lease& target, std::shared_ptr<hold> state) { target.hold_ = std::move(state); }
+  static void prepare(lease& target, std::shared_ptr<hold> state) {
+    target.hold_ = std::move(state);
+  }
   static void refill(lease& target, std::uint64_t generation) noexcept {
     target.generation_ = generation;
     target.token_ = target.hold_->granted.token;

@@ -19,7 +19,8 @@ client client::open(std::string_view url, client_options options) {
   return try_open(url, std::move(options)).value();
 }
 
-result<client> client::try_open_with(const engine_factory& make, std::string_view url, client_options options) {
+result<client> client::try_open_with(const engine_factory& make, std::string_view url,
+                                     client_options options) {
   auto core = core::client_core::open(make, url, std::move(options));
   if (!core) return std::move(core).error();
   return client{std::move(*core)};

@@ -29,12 +29,14 @@ error bad(std::string sentence) { return {errc::misconfigured, std::move(sentenc
 
 result<void> check_client_options(const client_options& o, const capabilities& caps) {
   if (o.ttl < caps.min_ttl || o.ttl > caps.max_ttl)
-    return bad(fmt::format("client_options.ttl is {}, but this store takes {} to {}", format_duration(o.ttl),
-                           format_duration(caps.min_ttl), format_duration(caps.max_ttl)));
+    return bad(fmt::format("client_options.ttl is {}, but this store takes {} to {}",
+                           format_duration(o.ttl), format_duration(caps.min_ttl),
+                           format_duration(caps.max_ttl)));
   if (o.call_timeout <= nanoseconds::zero() || o.call_timeout > std::chrono::hours{1})
     return bad(fmt::format("client_options.call_timeout is {}, but must be above 0 and at most 1h",
                            format_duration(o.call_timeout)));
-  if (o.handoff_time < nanoseconds::zero()) return bad("client_options.handoff_time must not be negative");
+  if (o.handoff_time < nanoseconds::zero())
+    return bad("client_options.handoff_time must not be negative");
   return {};
 }
 
@@ -54,22 +56,27 @@ client_core::client_core(client_options options, std::string url)
       shortest_ttl_(options_.ttl.count()),
       driver_(*this) {}
 
-result<std::shared_ptr<client_core>> client_core::open(const client::engine_factory& make, std::string_view text,
+result<std::shared_ptr<client_core>> client_core::open(const client::engine_factory& make,
+                                                       std::string_view text,
                                                        client_options options) {
   auto url = store_url::parse(text);
   if (!url) return std::move(url).error();
-  std::shared_ptr<client_core> self{new client_core{std::move(options), url->str()}, &client_core::destroy};
+  std::shared_ptr<client_core> self{new client_core{std::move(options), url->str()},
+                                    &client_core::destroy};
   if (getrandom(self->nonce_.data(), sizeof self->nonce_, 0) != sizeof self->nonce_)
-    return error{errc::unavailable, "the system's random source gave no owner id; is getrandom(2) blocked?"};
+    return error{errc::unavailable,
+                 "the system's random source gave no owner id; is getrandom(2) blocked?"};
   auto made = make({*url, self->nonce_, *self->clock_, *self, host_name(), getpid()});
   if (!made) return std::move(made).error();
   self->engine_ = std::move(*made);
   self->caps_ = &self->engine_->caps();
-  if (auto ok = check_client_options(self->options_, *self->caps_); !ok) return std::move(ok).error();
+  if (auto ok = check_client_options(self->options_, *self->caps_); !ok)
+    return std::move(ok).error();
   try {
     self->driver_.start();
   } catch (const std::system_error& e) {
-    return error{errc::unavailable, fmt::format("no thread could be started for {}: {}", self->url_, e.what())};
+    return error{errc::unavailable,
+                 fmt::format("no thread could be started for {}: {}", self->url_, e.what())};
   }
   return self;
 }
@@ -86,10 +93,10 @@ void client_core::destroy(client_core* self) noexcept {
 }
 
 error client_core::forked_error() const {
-  return {errc::misconfigured,
-          fmt::format("this client of {} belongs to the process that opened it, not to its forked child; open a new "
-                      "client after fork()",
-                      url_)};
+  return {errc::misconfigured, fmt::format("this client of {} belongs to the process that opened "
+                                           "it, not to its forked child; open a new "
+                                           "client after fork()",
+                                           url_)};
 }
 
 nanoseconds client_core::jittered(nanoseconds length) noexcept {
@@ -143,23 +150,30 @@ void client_core::live_holds(std::vector<std::shared_ptr<hold>>& out) {
 
 result<acquire_options> client_core::checked(acquire_options asked) {
   if (!asked.ttl) asked.ttl = options_.ttl;
-  if (asked.wait < nanoseconds::zero()) return bad("acquire_options.wait must not be negative; 0 means one attempt");
+  if (asked.wait < nanoseconds::zero())
+    return bad("acquire_options.wait must not be negative; 0 means one attempt");
   if (*asked.ttl < caps_->min_ttl || *asked.ttl > caps_->max_ttl)
-    return bad(fmt::format("acquire_options.ttl is {}, but {} takes {} to {}", format_duration(*asked.ttl), url_,
-                           format_duration(caps_->min_ttl), format_duration(caps_->max_ttl)));
-  if (asked.max_hold < nanoseconds::zero()) return bad("acquire_options.max_hold must not be negative; 0 means no limit");
-  if (asked.label.size() > label_limit || !support::is_utf8(asked.label) || support::has_control(asked.label))
-    return bad(fmt::format("acquire_options.label must be at most {} bytes of UTF-8 without control characters",
-                           label_limit));
+    return bad(fmt::format("acquire_options.ttl is {}, but {} takes {} to {}",
+                           format_duration(*asked.ttl), url_, format_duration(caps_->min_ttl),
+                           format_duration(caps_->max_ttl)));
+  if (asked.max_hold < nanoseconds::zero())
+    return bad("acquire_options.max_hold must not be negative; 0 means no limit");
+  if (asked.label.size() > label_limit || !support::is_utf8(asked.label) ||
+      support::has_control(asked.label))
+    return bad(fmt::format(
+        "acquire_options.label must be at most {} bytes of UTF-8 without control characters",
+        label_limit));
   if (asked.priority != 0 && !caps_->priorities)
-    return error{errc::unsupported, fmt::format("{} knows no priorities; leave acquire_options.priority at 0", url_)};
+    return error{errc::unsupported,
+                 fmt::format("{} knows no priorities; leave acquire_options.priority at 0", url_)};
   note_ttl(*asked.ttl);
   return asked;
 }
 
 void client_core::note_ttl(nanoseconds ttl) noexcept {
   auto known = shortest_ttl_.load(std::memory_order_relaxed);
-  while (ttl.count() < known && !shortest_ttl_.compare_exchange_weak(known, ttl.count(), std::memory_order_relaxed)) {
+  while (ttl.count() < known &&
+         !shortest_ttl_.compare_exchange_weak(known, ttl.count(), std::memory_order_relaxed)) {
   }
 }
 
@@ -176,7 +190,8 @@ void client_core::note_loss(const hold& who, const grant& gone, std::string_view
   if (auto* watcher = watching()) tell([&] { watcher->lost(who.name, gone.token, why); });
 }
 
-void client_core::note_renewal(const result<void>& answer, std::size_t count, nanoseconds took) noexcept {
+void client_core::note_renewal(const result<void>& answer, std::size_t count,
+                               nanoseconds took) noexcept {
   numbers_.renew.add(took);
   if (answer) {
     numbers_.renewed.fetch_add(count, std::memory_order_relaxed);
@@ -206,7 +221,8 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
   note_renewal(answer, 1, clock_->now() - since);
   if (!answer) return answer;
   if (one.answer == renewal::verdict::unknown)
-    return error{errc::unavailable, fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};
+    return error{errc::unavailable,
+                 fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};
   if (one.answer == renewal::verdict::lost) {
     who.lose(generation, current->owner, "the store no longer lists it as ours");
     return gone;
@@ -220,7 +236,7 @@ result<grant> client_core::conclude(const acquire_machine& machine, const reques
     numbers_.settled.fetch_add(machine.settled(), std::memory_order_relaxed);
     if (auto* watcher = watching()) tell([&] { watcher->settled(ask.name, machine.succeeded()); });
   }
-  if (machine.orphaned()) clear_up(std::string{ask.name}, ask.owner);
+  if (machine.orphaned()) clear_up(std::string{ask.name}, ask.owner, ask.mode);
   if (machine.succeeded()) return machine.granted();
   return machine.failure();
 }
@@ -237,9 +253,12 @@ metrics client_core::snapshot() {
   for (const auto& h : alive) {
     out.acquired += h->acquired.get();
     out.released += h->released.get();
-    if (hold_word::state_of(h->word.load(std::memory_order_relaxed)) == hold_word::held) ++out.held_now;
+    if (hold_word::state_of(h->word.load(std::memory_order_relaxed)) == hold_word::held)
+      ++out.held_now;
   }
-  const auto read = [](const std::atomic<std::uint64_t>& from) { return from.load(std::memory_order_relaxed); };
+  const auto read = [](const std::atomic<std::uint64_t>& from) {
+    return from.load(std::memory_order_relaxed);
+  };
   out.handed_off = read(numbers_.handed_off);
   out.reentered = read(numbers_.reentered);
   out.busy = read(numbers_.busy);
@@ -262,7 +281,8 @@ void client_core::on_lost(const owner_id& owner, std::string_view why) noexcept 
   live_holds(alive);
   for (const auto& h : alive) {
     const auto w = h->word.load(std::memory_order_acquire);
-    if (hold_word::state_of(w) == hold_word::held && h->lose(hold_word::generation(w), owner, why)) return;
+    if (hold_word::state_of(w) == hold_word::held && h->lose(hold_word::generation(w), owner, why))
+      return;
   }
 }
 

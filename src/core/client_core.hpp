@@ -39,8 +39,8 @@ class background_thread {
 
 class client_core final : public engine_listener, public std::enable_shared_from_this<client_core> {
  public:
-  static result<std::shared_ptr<client_core>> open(const client::engine_factory& make, std::string_view url,
-                                                   client_options options);
+  static result<std::shared_ptr<client_core>> open(const client::engine_factory& make,
+                                                   std::string_view url, client_options options);
 
   engine& store() const noexcept { return *engine_; }
   const capabilities& caps() const noexcept { return *caps_; }
@@ -53,8 +53,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
   bool usable_here() const noexcept { return support::fork_generation() == born_; }
   error forked_error() const;
 
-  // One round trip from now. A store that answers without I/O needs no deadline, and reading even the cheap clock
-  // would be a tenth of its whole pair.
+  // One round trip from now. A store that answers without I/O needs no deadline, and reading even
+  // the cheap clock would be a tenth of its whole pair.
   call bounded_call(std::stop_token stop = {}) const noexcept {
     if (caps_->immediate) return {steady_time::max(), std::move(stop)};
     return {clock_->recent() + options_.call_timeout, std::move(stop)};
@@ -69,13 +69,17 @@ class client_core final : public engine_listener, public std::enable_shared_from
 
   // Checks options once, in the public layer, and fills in the ttl.
   result<acquire_options> checked(acquire_options asked);
-  nanoseconds shortest_ttl() const noexcept { return nanoseconds{shortest_ttl_.load(std::memory_order_relaxed)}; }
+  nanoseconds shortest_ttl() const noexcept {
+    return nanoseconds{shortest_ttl_.load(std::memory_order_relaxed)};
+  }
 
   // One renewal of one lease, out of turn.
   result<void> renew_now(hold& who, std::uint64_t generation);
   void due_at(std::int64_t ns) noexcept { driver_.due_at(ns); }
   void at(steady_time when, std::function<void()> work) { driver_.at(when, std::move(work)); }
-  void clear_up(const std::string& name, const owner_id& owner) { driver_.clear_up(name, owner); }
+  void clear_up(std::string name, const owner_id& owner, lock_mode mode) {
+    driver_.clear_up(std::move(name), owner, mode);
+  }
   // Where coroutines go on.
   void post(std::function<void()> work);
 

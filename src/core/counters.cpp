@@ -13,16 +13,20 @@ namespace {
 constexpr nanoseconds retry_pause = std::chrono::milliseconds{20};
 
 error no_counters(const client_core& core) {
-  return {errc::unsupported, core.url() + " has no counters, so neither latch nor barrier; its capabilities say so"};
+  return {errc::unsupported,
+          core.url() + " has no counters, so neither latch nor barrier; its capabilities say so"};
 }
 
 error gave_up_waiting(const counter_wait& what) {
-  if (what.stop.stop_requested()) return {errc::cancelled, fmt::format("the wait for '{}' was cancelled", what.name)};
+  if (what.stop.stop_requested())
+    return {errc::cancelled, fmt::format("the wait for '{}' was cancelled", what.name)};
   return {errc::timed_out, fmt::format("'{}' did not open in the time given", what.name)};
 }
 
 // read -> done? -> watch -> read ...
-class wait_operation final : public async_operation<void>, private completion<counter>, private completion<void> {
+class wait_operation final : public async_operation<void>,
+                             private completion<counter>,
+                             private completion<void> {
  public:
   wait_operation(std::shared_ptr<client_core> core, counter_wait what)
       : async_operation(std::move(core)), what_(std::move(what)) {}
@@ -41,23 +45,34 @@ class wait_operation final : public async_operation<void>, private completion<co
   }
   void complete(result<counter> answer) noexcept override {
     const background_thread mark;
-    if (!answer) return finish(std::move(answer).error());
+    if (!answer) return try_again(std::move(answer).error());
+    patience_ends_ = {};
     auto verdict = what_.done(*answer);
     if (!verdict) return finish(std::move(verdict).error());
     if (*verdict) return finish({});
-    if (stop().stop_requested() || core().clock().now() >= deadline_) return finish(gave_up_waiting(what_));
+    if (stop().stop_requested() || core().clock().now() >= deadline_)
+      return finish(gave_up_waiting(what_));
     limits_ = {deadline_, stop()};
     core().store().start_watch(watch_kind::counter, what_.name, answer->version, limits_, *this);
   }
   void complete(result<void> answer) noexcept override {
     const background_thread mark;
-    if (!answer) return finish(std::move(answer).error());
+    if (!answer) return try_again(std::move(answer).error());
     read();
+  }
+  // A store that is away for a moment costs a moment, as in count().
+  void try_again(error why) {
+    const auto now = core().clock().now();
+    if (patience_ends_ == steady_time{}) patience_ends_ = now + core().options().call_timeout;
+    if (why.code() != errc::unavailable || stop().stop_requested() || now >= patience_ends_)
+      return finish(std::move(why));
+    core().at(now + retry_pause, [self = shared_from_this(), this] { read(); });
   }
 
   counter_wait what_;
   counter_request ask_;
   steady_time deadline_{};
+  steady_time patience_ends_{};  // zero while the store answers
   call limits_;
 };
 
@@ -69,7 +84,8 @@ result<counter> count(client_core& core, const counter_request& ask) {
   const auto patience = core.clock().now() + core.options().call_timeout;
   for (;;) {
     auto answer = core.store().count(ask, core.bounded_call());
-    if (answer || answer.error().code() != errc::unavailable || core.clock().now() >= patience) return answer;
+    if (answer || answer.error().code() != errc::unavailable || core.clock().now() >= patience)
+      return answer;
     std::this_thread::sleep_for(retry_pause);
   }
 }
@@ -85,7 +101,8 @@ result<void> wait_for(client_core& core, const counter_wait& what) {
     if (!verdict) return std::move(verdict).error();
     if (*verdict) return {};
     if (what.stop.stop_requested() || core.clock().now() >= deadline) return gave_up_waiting(what);
-    auto told = core.store().watch(watch_kind::counter, what.name, now->version, {deadline, what.stop});
+    auto told =
+        core.store().watch(watch_kind::counter, what.name, now->version, {deadline, what.stop});
     if (!told && told.error().code() != errc::unavailable) return told;
   }
 }

@@ -11,7 +11,8 @@
 
 namespace holdfast::core {
 
-// One operation, tried again while the store is unavailable (which means: it did not happen) and patience lasts.
+// One operation, tried again while the store is unavailable (which means: it did not happen) and
+// patience lasts.
 result<counter> count(client_core& core, const counter_request& ask);
 
 // Is what we wait for so? An error ends the wait with it.

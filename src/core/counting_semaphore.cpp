@@ -12,7 +12,8 @@ namespace {
 core::share part(std::size_t k, std::size_t n) { return {lock_mode::permits, k, n}; }
 
 error bad_count(const std::string& name, std::size_t k, std::size_t n) {
-  return {errc::misconfigured, fmt::format("semaphore '{}' has {} permits, {} cannot be taken at once", name, n, k)};
+  return {errc::misconfigured,
+          fmt::format("semaphore '{}' has {} permits, {} cannot be taken at once", name, n, k)};
 }
 
 }  // namespace
@@ -25,8 +26,9 @@ counting_semaphore::counting_semaphore(const client& store, std::string name, st
       defaults_(core::checked_or_throw(store, name_, std::move(defaults))) {
   core::require(store.capabilities().permits, store, "semaphores");
   if (permits < 1 || permits > max())
-    throw lock_error({errc::misconfigured,
-                      fmt::format("semaphore '{}' was given {} permits; it takes 1 to {}", name_, permits, max())});
+    throw lock_error(
+        {errc::misconfigured, fmt::format("semaphore '{}' was given {} permits; it takes 1 to {}",
+                                          name_, permits, max())});
 }
 
 void counting_semaphore::acquire() {
@@ -63,8 +65,10 @@ void counting_semaphore::release(std::ptrdiff_t update) noexcept {
   if (update <= 0) return;
   if (auto* watcher = store_.core()->watching())
     store_.core()->tell([&] {
-      watcher->release_failed(name_, {errc::not_held, fmt::format("semaphore '{}': {} more permits were given back "
-                                                                  "than this handle had taken", name_, update)});
+      watcher->release_failed(
+          name_, {errc::not_held, fmt::format("semaphore '{}': {} more permits were given back "
+                                              "than this handle had taken",
+                                              name_, update)});
     });
 }
 
@@ -73,7 +77,8 @@ result<lease> counting_semaphore::acquire_permits(std::size_t k, const acquire_o
   return core::acquire_share(store_.core(), name_, part(k, permits_), options);
 }
 
-async<lease> counting_semaphore::async_acquire_permits(std::size_t k, const acquire_options& options) {
+async<lease> counting_semaphore::async_acquire_permits(std::size_t k,
+                                                       const acquire_options& options) {
   if (k < 1 || k > permits_) return core::ready_lease(store_.core(), bad_count(name_, k, permits_));
   return core::async_share(store_.core(), name_, part(k, permits_), options);
 }

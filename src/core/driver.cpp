@@ -15,7 +15,8 @@ namespace {
 constexpr nanoseconds orphan_retry = std::chrono::milliseconds{100};
 
 lease_times times_of(const hold& h) noexcept {
-  return {from_ns(h.valid_until.load(std::memory_order_relaxed)), from_ns(h.renew_at.load(std::memory_order_relaxed)),
+  return {from_ns(h.valid_until.load(std::memory_order_relaxed)),
+          from_ns(h.renew_at.load(std::memory_order_relaxed)),
           from_ns(h.hold_until.load(std::memory_order_relaxed))};
 }
 
@@ -54,10 +55,10 @@ void driver::at(steady_time when, std::function<void()> work) {
   due_at(to_ns(when));
 }
 
-void driver::clear_up(std::string name, const owner_id& owner) {
+void driver::clear_up(std::string name, const owner_id& owner, lock_mode mode) {
   {
     std::lock_guard locked{guard_};
-    orphans_.push_back({std::move(name), owner});
+    orphans_.push_back({std::move(name), owner, mode});
   }
   poke();
 }
@@ -131,7 +132,8 @@ bool driver::pass(steady_time& next) {
   if (any_due) {
     renew(scratch_, now);
     for (const auto& h : scratch_)
-      if (h && state_of(h->word.load(std::memory_order_relaxed)) == held) next = std::min(next, next_look(times_of(*h)));
+      if (h && state_of(h->word.load(std::memory_order_relaxed)) == held)
+        next = std::min(next, next_look(times_of(*h)));
   }
   scratch_.clear();
   return held_any;
@@ -151,7 +153,8 @@ void driver::renew(std::vector<std::shared_ptr<hold>>& all, steady_time now) {
     if (state_of(w) != held) continue;
     deadline = std::min(deadline, at.valid_until);
     const auto current = h->current_grant(generation(w));
-    if (current && goes_along(at, current->ttl, now)) items.push_back({h.get(), generation(w), *current});
+    if (current && goes_along(at, current->ttl, now))
+      items.push_back({h.get(), generation(w), *current});
   }
   std::vector<renewal> batch(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) batch[i].held = &items[i].copy;
@@ -165,7 +168,8 @@ void driver::renew(std::vector<std::shared_ptr<hold>>& all, steady_time now) {
     } else if (verdict == renewal::verdict::lost) {
       who->lose(born, copy.owner, "the store no longer lists it as ours");
     } else {
-      who->renew_at.store(to_ns(core_.clock().now() + retry_delay(copy.ttl)), std::memory_order_relaxed);
+      who->renew_at.store(to_ns(core_.clock().now() + retry_delay(copy.ttl)),
+                          std::memory_order_relaxed);
     }
   }
 }
@@ -203,6 +207,7 @@ bool driver::clear_one(const orphan& left) const {
   request ask;
   ask.name = left.name;
   ask.owner = left.owner;
+  ask.mode = left.mode;
   auto found = core_.store().settle(ask, core_.bounded_call());
   if (!found) return false;
   switch (found->what) {

@@ -36,12 +36,13 @@ class driver {
   // Runs `work` on this thread at `when`.
   void at(steady_time when, std::function<void()> work);
   // Asks the store about this owner until it is certain that nothing of it is left.
-  void clear_up(std::string name, const owner_id& owner);
+  void clear_up(std::string name, const owner_id& owner, lock_mode mode);
 
  private:
   struct orphan {
     std::string name;
     owner_id owner;
+    lock_mode mode;
   };
 
   void poke() noexcept;

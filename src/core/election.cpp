@@ -18,16 +18,21 @@ std::optional<leader_info> leader_of(const lock_info& seat) {
 }  // namespace
 
 election::election(const client& store, std::string name, std::string value)
-    : store_(store), value_(std::move(value)), seat_(store, std::move(name), {.label = value_}) {}
+    : store_(store),
+      value_(std::move(value)),
+      seat_(store, std::move(name), {.own_token = true, .label = value_}) {}
 
+// Every term has a token of its own, also between candidates that share a client.
 result<lease> election::campaign(acquire_options options) {
   options.label = value_;
+  options.own_token = true;
   return seat_.acquire(options);
 }
 
 async<lease> election::async_campaign(const acquire_options& asked) {
   auto options = asked;
   options.label = value_;
+  options.own_token = true;
   return seat_.async_acquire(std::as_const(options));
 }
 
@@ -37,7 +42,8 @@ result<std::optional<leader_info>> election::leader() const {
   return leader_of(*seat);
 }
 
-result<std::optional<leader_info>> election::observe(fencing_token seen, nanoseconds limit, std::stop_token stop) const {
+result<std::optional<leader_info>> election::observe(fencing_token seen, nanoseconds limit,
+                                                     std::stop_token stop) const {
   auto& core = *store_.core();
   const auto deadline = core::deadline_after(core.clock().now(), limit);
   for (;;) {

@@ -1,7 +1,8 @@
 // file_fence: the newest token in a file of one line, 20 digits wide and overwritten in place under flock.
 //
-// One line fits one sector, which a disk writes whole or not at all; if it ever is not a number, that is an error and
-// not "nobody was here". An empty file means that its first writer died before it wrote, and admitted nobody.
+// One line fits one sector, which a disk writes whole or not at all; if it ever is not a number,
+// that is an error and not "nobody was here". An empty file means that its first writer died before
+// it wrote, and admitted nobody.
 #include <holdfast/fence.hpp>
 
 #include "support/text.hpp"
@@ -131,8 +132,8 @@ result<void> file_fence::admit(fencing_token token) const {
   // Synced again, because whoever wrote it may have died before it did.
   if (token == *newest) return sync_file(file, path_);
   if (auto ok = write_token(file, path_, token); !ok) {
-    // After a failed fsync the kernel forgets what it owed the disk, and the next one would "succeed". So the new token
-    // must not be found here as if it had been admitted.
+    // After a failed fsync the kernel forgets what it owed the disk, and the next one would
+    // "succeed". So the new token must not be found here as if it had been admitted.
     if (newest->value != 0) static_cast<void>(write_token(file, path_, *newest));
     if (newest->value == 0) static_cast<void>(::ftruncate(file.get(), 0) == 0);
     return ok;

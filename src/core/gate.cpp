@@ -57,7 +57,8 @@ bool gate::quick_begin(std::uint64_t& generation) noexcept {
   auto now = word.load(std::memory_order_relaxed);
   if (!is_free(now) || (now & (waiters | hold_word::pinned)) != 0) return false;
   generation = hold_word::generation(now) + 1;
-  if (!word.compare_exchange_strong(now, make(generation, acquiring), std::memory_order_acquire)) return false;
+  if (!word.compare_exchange_strong(now, make(generation, acquiring), std::memory_order_acquire))
+    return false;
   if (loss) {
     std::lock_guard locked{guard};
     loss.reset();
@@ -66,11 +67,13 @@ bool gate::quick_begin(std::uint64_t& generation) noexcept {
 }
 
 // The store's part. With `since` unset nobody waited so far, and the clock is read only for one in sixteen.
-result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t generation, steady_time since) {
+result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t generation,
+                                 steady_time since) {
   if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching() != nullptr))
     since = core->clock().now();
   const auto ask = make_request(options);
-  if (options.stop.stop_requested()) return lead_slowly(options, generation, since, ask, std::nullopt);
+  if (options.stop.stop_requested())
+    return lead_slowly(options, generation, since, ask, std::nullopt);
   auto first = core->store().enter(ask, core->bounded_call(options.stop));
   if (first && first->what == entered::kind::granted) {
     won(first->granted, options, since);
@@ -80,10 +83,12 @@ result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t g
 }
 
 // It is held elsewhere, or something is wrong: the whole loop.
-result<std::uint64_t> gate::lead_slowly(const acquire_options& options, std::uint64_t generation, steady_time since,
-                                        const request& ask, std::optional<result<entered>> first) {
+result<std::uint64_t> gate::lead_slowly(const acquire_options& options, std::uint64_t generation,
+                                        steady_time since, const request& ask,
+                                        std::optional<result<entered>> first) {
   if (since == steady_time{}) since = core->clock().now();
-  const acquire_machine::limits bounds{deadline_after(since, options.wait), core->options().call_timeout};
+  const acquire_machine::limits bounds{deadline_after(since, options.wait),
+                                       core->options().call_timeout};
   acquire_machine machine{ask, core->caps(), bounds, options.stop};
   auto answer = drive(*core, machine, ask, std::move(first));
   if (answer) {
@@ -101,12 +106,15 @@ result<std::uint64_t> gate::queue_up(const acquire_options& options) {
   me.priority = options.priority;
   me.ttl = *options.ttl;
   me.max_hold = options.max_hold;
+  me.own_token = options.own_token;
+  me.label = options.label;
   std::uint64_t generation = 0;
   switch (begin(generation, options.wait > nanoseconds::zero() ? &me : nullptr)) {
     case begun::lead:
       return lead(options, generation, since);
     case begun::busy:
-      return core->note_failure({errc::busy, fmt::format("lock '{}' is held by another thread of this process", name)});
+      return core->note_failure(
+          {errc::busy, fmt::format("lock '{}' is held by another thread of this process", name)});
     case begun::queued:
       break;
   }
@@ -134,7 +142,8 @@ gate::begun gate::begin(std::uint64_t& generation, waiter* who) {
   for (;;) {
     if (is_free(now) && queue_.empty()) {
       generation = hold_word::generation(now) + 1;
-      if (!word.compare_exchange_weak(now, make(generation, acquiring), std::memory_order_acquire)) continue;
+      if (!word.compare_exchange_weak(now, make(generation, acquiring), std::memory_order_acquire))
+        continue;
       loss.reset();
       return begun::lead;
     }
@@ -142,7 +151,8 @@ gate::begun gate::begin(std::uint64_t& generation, waiter* who) {
     // The flag makes the owner's quick release fail, so it will find us.
     if (word.compare_exchange_weak(now, now | waiters, std::memory_order_acq_rel)) break;
   }
-  const auto behind = std::find_if(queue_.begin(), queue_.end(), [&](const waiter* w) { return w->priority < who->priority; });
+  const auto behind = std::find_if(queue_.begin(), queue_.end(),
+                                   [&](const waiter* w) { return w->priority < who->priority; });
   who->place = queue_.insert(behind, who);
   who->queued = true;
   return begun::queued;
@@ -166,7 +176,8 @@ gate::waiter* gate::pop() noexcept {
 
 void gate::lead_failed(std::uint64_t generation) noexcept {
   auto expected = make(generation, acquiring);
-  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel)) return;
+  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel))
+    return;
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_relaxed);
   while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
@@ -176,6 +187,7 @@ void gate::lead_failed(std::uint64_t generation) noexcept {
 
 void gate::won(const grant& arrived, const acquire_options& options, steady_time since) noexcept {
   handoffs_ = 0;
+  if (label_ != options.label) label_ = options.label;
   timed = since != steady_time{};
   granted_at_ = arrived.valid_from;
   nanoseconds waited{0};
@@ -185,13 +197,15 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
     core->numbers().wait.add(waited);
   }
   publish(arrived, options.max_hold);
-  if (auto* watcher = core->watching()) core->tell([&] { watcher->acquired(name, arrived.token, waited); });
+  if (auto* watcher = core->watching())
+    core->tell([&] { watcher->acquired(name, arrived.token, waited); });
 }
 
 void gate::note_handed(steady_time since) noexcept {
   const auto waited = core->clock().now() - since;
   core->numbers().wait.add(waited);
-  if (auto* watcher = core->watching()) core->tell([&] { watcher->acquired(name, granted.token, waited); });
+  if (auto* watcher = core->watching())
+    core->tell([&] { watcher->acquired(name, granted.token, waited); });
 }
 
 // The word is free, guard is held: the first of the queue becomes the leader.
@@ -202,13 +216,15 @@ void gate::pass_on(std::unique_lock<std::mutex>& locked) noexcept {
   next->generation = hold_word::generation(now) + 1;
   loss.reset();
   // With the waiters flag set nobody else can have begun, and flags change only under guard.
-  word.store(make(next->generation, acquiring) | (queue_.empty() ? 0 : waiters), std::memory_order_release);
+  word.store(make(next->generation, acquiring) | (queue_.empty() ? 0 : waiters),
+             std::memory_order_release);
   locked.unlock();
   next->served(waiter::news::lead);
 }
 
 bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
-  if (next.ttl != granted.ttl) return false;
+  // The store goes on showing the grant as it was made, so only the like can be passed on.
+  if (next.own_token || next.ttl != granted.ttl || next.label != label_) return false;
   // What is handed on must be worth something: its validity goes on counting.
   if (from_ns(valid_until.load(std::memory_order_relaxed)) - now < granted.ttl / 3) return false;
   if (from_ns(hold_until.load(std::memory_order_relaxed)) <= now) return false;
@@ -231,13 +247,15 @@ bool gate::hand_off(std::unique_lock<std::mutex>& locked) {
   acquired_at = now;
   if (next->max_hold > nanoseconds::zero()) {
     const auto own = to_ns(now) + std::min(next->max_hold.count(), INT64_MAX - to_ns(now));
-    hold_until.store(std::min(own, hold_until.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+    hold_until.store(std::min(own, hold_until.load(std::memory_order_relaxed)),
+                     std::memory_order_relaxed);
     core->due_at(own);
   }
   core->numbers().handed_off.fetch_add(1, std::memory_order_relaxed);
   const auto w = word.load(std::memory_order_relaxed);
   next->generation = hold_word::generation(w) + 1;
-  word.store(make(next->generation, held) | (queue_.empty() ? 0 : waiters), std::memory_order_release);
+  word.store(make(next->generation, held) | (queue_.empty() ? 0 : waiters),
+             std::memory_order_release);
   locked.unlock();
   next->served(waiter::news::handed);
   return true;

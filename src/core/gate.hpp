@@ -34,6 +34,8 @@ class gate final : public hold {
     int priority = 0;
     nanoseconds ttl{};
     nanoseconds max_hold{};
+    bool own_token = false;
+    std::string_view label;
 
    private:
     friend class gate;
@@ -59,9 +61,11 @@ class gate final : public hold {
   request make_request(const acquire_options& options);
 
  private:
-  result<std::uint64_t> lead(const acquire_options& options, std::uint64_t generation, steady_time since);
-  result<std::uint64_t> lead_slowly(const acquire_options& options, std::uint64_t generation, steady_time since,
-                                    const request& ask, std::optional<result<entered>> first);
+  result<std::uint64_t> lead(const acquire_options& options, std::uint64_t generation,
+                             steady_time since);
+  result<std::uint64_t> lead_slowly(const acquire_options& options, std::uint64_t generation,
+                                    steady_time since, const request& ask,
+                                    std::optional<result<entered>> first);
   result<std::uint64_t> queue_up(const acquire_options& options);
   bool quick_begin(std::uint64_t& generation) noexcept;
   bool hand_off(std::unique_lock<std::mutex>& locked) override;
@@ -73,6 +77,7 @@ class gate final : public hold {
   std::list<waiter*> queue_;            // under guard; non-empty <=> the word's waiters flag
   unsigned handoffs_ = 0;               // (owner) since the store granted it
   steady_time granted_at_{};            // (owner)
+  std::string label_;                   // (owner) as the store shows it
 };
 
 }  // namespace holdfast::core

@@ -18,7 +18,8 @@ hold::hold(std::shared_ptr<client_core> client, std::string lock_name)
 hold::~hold() { core->forget(*this); }
 
 owner_id hold::new_owner() {
-  if (next_sequence == last_sequence) std::tie(next_sequence, last_sequence) = core->take_sequences();
+  if (next_sequence == last_sequence)
+    std::tie(next_sequence, last_sequence) = core->take_sequences();
   return {core->nonce(), ++next_sequence};
 }
 
@@ -30,8 +31,10 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   valid_until.store(from + usable(core->caps(), won.ttl).count(), std::memory_order_relaxed);
   const auto due = from + won.ttl.count() / 3;
   renew_at.store(due, std::memory_order_relaxed);
-  const auto limit = max_hold.count() > 0 ? from + std::min(max_hold.count(), std::numeric_limits<std::int64_t>::max() - from)
-                                          : std::numeric_limits<std::int64_t>::max();
+  const auto limit =
+      max_hold.count() > 0
+          ? from + std::min(max_hold.count(), std::numeric_limits<std::int64_t>::max() - from)
+          : std::numeric_limits<std::int64_t>::max();
   hold_until.store(limit, std::memory_order_relaxed);
   acquired.add();
   // seq_cst with the driver's announcement of when it will look next: either it sees us held, or we see that
@@ -46,7 +49,8 @@ void hold::won_alone(const grant& won, nanoseconds max_hold, steady_time since) 
   const auto waited = acquired_at - since;
   core->numbers().wait.add(waited);
   publish(won, max_hold);
-  if (auto* watcher = core->watching()) core->tell([&] { watcher->acquired(name, won.token, waited); });
+  if (auto* watcher = core->watching())
+    core->tell([&] { watcher->acquired(name, won.token, waited); });
 }
 
 bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcept {
@@ -60,7 +64,9 @@ bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcep
 result<void> hold::release(std::uint64_t generation) {
   if (!core->usable_here()) return core->forked_error();
   auto expected = make(generation, held);
-  if (entries.load(std::memory_order_relaxed) != 0 || !word.compare_exchange_strong(expected, make(generation, releasing), std::memory_order_acq_rel))
+  if (entries.load(std::memory_order_relaxed) != 0 ||
+      !word.compare_exchange_strong(expected, make(generation, releasing),
+                                    std::memory_order_acq_rel))
     return release_slowly(generation);
   return finish_release(make(generation, releasing));
 }
@@ -70,7 +76,8 @@ result<void> hold::release_slowly(std::uint64_t generation) {
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_acquire);
   if (hold_word::generation(now) != generation || state_of(now) != held) {
-    return error{errc::lost, fmt::format("lock '{}' on {} was lost before it was released", name, core->url())};
+    return error{errc::lost,
+                 fmt::format("lock '{}' on {} was lost before it was released", name, core->url())};
   }
   if (entries.load(std::memory_order_relaxed) != 0) {
     entries.fetch_sub(1, std::memory_order_relaxed);
@@ -88,7 +95,8 @@ result<void> hold::finish_release(std::uint64_t expected) {
   released.add();
   note_release();
   result<void> answer = core->store().release(granted, core->bounded_call());
-  if (word.compare_exchange_strong(expected, with_state(expected, idle), std::memory_order_acq_rel)) return answer;
+  if (word.compare_exchange_strong(expected, with_state(expected, idle), std::memory_order_acq_rel))
+    return answer;
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_relaxed);
   while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
@@ -99,13 +107,13 @@ result<void> hold::finish_release(std::uint64_t expected) {
 
 void hold::note_release() noexcept {
   if (timed) core->note_hold(core->clock().now() - acquired_at);
-  if (auto* watcher = core->watching())
-    core->tell([&] { watcher->released(name, granted.token); });
+  if (auto* watcher = core->watching()) core->tell([&] { watcher->released(name, granted.token); });
 }
 
 void hold::surrender(std::uint64_t generation) noexcept {
   auto expected = make(generation, held);
-  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel)) return;
+  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel))
+    return;
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_relaxed);
   do {
@@ -127,20 +135,24 @@ bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_vie
   core->note_loss(*this, gone, why);
   if (announced) announced->request_stop();  // runs the user's callbacks: no lock is held here
   // The store may still list the grant (we were starved, or it is a session store): it must not stay behind.
-  core->clear_up(name, gone.owner);
+  core->clear_up(name, gone.owner, gone.mode);
   std::unique_lock locked{guard};
   const auto now = word.load(std::memory_order_relaxed);
   if (hold_word::generation(now) == generation && state_of(now) == lost) pass_on(locked);
   return true;
 }
 
-void hold::prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept {
+void hold::prolong(std::uint64_t generation, const owner_id& owner,
+                   steady_time valid_from) noexcept {
   pin look{*this, generation};
   if (!look || granted.owner != owner) return;
+  // Too late: valid() has said no already, and no must stay no. The driver will announce the loss.
+  if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return;
   granted.valid_from = valid_from;
   const auto from = to_ns(valid_from);
   const auto until = from + usable(core->caps(), granted.ttl).count();
-  if (until > valid_until.load(std::memory_order_relaxed)) valid_until.store(until, std::memory_order_relaxed);
+  if (until > valid_until.load(std::memory_order_relaxed))
+    valid_until.store(until, std::memory_order_relaxed);
   renew_at.store(from + core->jittered(granted.ttl / 3).count(), std::memory_order_relaxed);
 }
 
@@ -190,7 +202,8 @@ void hold::pass_on(std::unique_lock<std::mutex>&) noexcept {}
 pin::pin(hold& target, std::uint64_t generation) : target_(target), locked_(target.guard) {
   auto now = target_.word.load(std::memory_order_acquire);
   while (hold_word::generation(now) == generation && state_of(now) == held && !pinned_)
-    pinned_ = target_.word.compare_exchange_weak(now, now | hold_word::pinned, std::memory_order_acq_rel);
+    pinned_ =
+        target_.word.compare_exchange_weak(now, now | hold_word::pinned, std::memory_order_acq_rel);
 }
 
 pin::~pin() {

@@ -32,14 +32,18 @@ namespace hold_word {
 
 enum state : std::uint64_t { idle = 0, acquiring = 1, held = 2, releasing = 3, lost = 4 };
 inline constexpr std::uint64_t state_mask = 7;
-inline constexpr std::uint64_t waiters = 8;   // somebody of this process is queued at the gate
-inline constexpr std::uint64_t pinned = 16;   // the driver is looking
+inline constexpr std::uint64_t waiters = 8;  // somebody of this process is queued at the gate
+inline constexpr std::uint64_t pinned = 16;  // the driver is looking
 inline constexpr unsigned generation_shift = 8;
 
-constexpr std::uint64_t make(std::uint64_t generation, state s) { return generation << generation_shift | s; }
+constexpr std::uint64_t make(std::uint64_t generation, state s) {
+  return generation << generation_shift | s;
+}
 constexpr std::uint64_t generation(std::uint64_t word) { return word >> generation_shift; }
 constexpr std::uint64_t state_of(std::uint64_t word) { return word & state_mask; }
-constexpr bool is_free(std::uint64_t word) { return state_of(word) == idle || state_of(word) == lost; }
+constexpr bool is_free(std::uint64_t word) {
+  return state_of(word) == idle || state_of(word) == lost;
+}
 // The same word in another state, flags kept.
 constexpr std::uint64_t with_state(std::uint64_t word, state s) { return (word & ~state_mask) | s; }
 
@@ -48,7 +52,9 @@ constexpr std::uint64_t with_state(std::uint64_t word, state s) { return (word &
 // Only the current owner counts, so no atomic read-modify-write is needed: readers see a recent value.
 class owner_counter {
  public:
-  void add() noexcept { value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  void add() noexcept {
+    value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -67,13 +73,14 @@ struct hold {
   std::atomic<std::uint64_t> word{0};
   std::atomic<std::int64_t> valid_until{0};  // steady nanoseconds, margin taken off
   std::atomic<std::int64_t> renew_at{0};
-  std::atomic<std::int64_t> hold_until{0};   // max_hold
+  std::atomic<std::int64_t> hold_until{0};  // max_hold
 
-  grant granted;                 // (owner)
-  steady_time acquired_at{};     // (owner) set when this hold is timed
-  bool timed = false;            // (owner)
+  grant granted;                                       // (owner)
+  steady_time acquired_at{};                           // (owner) set when this hold is timed
+  bool timed = false;                                  // (owner)
   std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
-  std::atomic<unsigned> entries{0};  // re-entries to undo before a release is one; changed under guard
+  std::atomic<unsigned> entries{
+      0};  // re-entries to undo before a release is one; changed under guard
   owner_counter acquired, released;
 
   std::mutex guard;
@@ -92,12 +99,13 @@ struct hold {
   }
   bool valid_at(std::uint64_t generation, steady_time instant) const noexcept;
 
-  // held -> releasing -> the store -> idle. not_held / lost when this generation is no longer the current one.
+  // held -> releasing -> the store -> idle. not_held / lost when this generation is no longer the
+  // current one.
   result<void> release(std::uint64_t generation);
   // held -> idle without asking the store, which has given the grant another form (downgrade).
   void surrender(std::uint64_t generation) noexcept;
-  // held -> lost: fires the token, tells the observer, lets the next in. False when it was not held any more, or
-  // not by this owner.
+  // held -> lost: fires the token, tells the observer, lets the next in. False when it was not held
+  // any more, or not by this owner.
   bool lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept;
   // Writes a renewal's answer down, if it is still about us. An answer that comes too late changes nothing.
   void prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept;
@@ -139,7 +147,9 @@ class pin {
   bool pinned_ = false;
 };
 
-inline std::int64_t to_ns(steady_time t) noexcept { return nanoseconds(t.time_since_epoch()).count(); }
+inline std::int64_t to_ns(steady_time t) noexcept {
+  return nanoseconds(t.time_since_epoch()).count();
+}
 inline steady_time from_ns(std::int64_t ns) noexcept { return steady_time{nanoseconds{ns}}; }
 
 }  // namespace holdfast::core

@@ -16,11 +16,13 @@ error absent(const std::string& name) {
 
 result<void> check_count(const std::string& name, std::int64_t n) {
   if (n >= 0 && n <= largest) return {};
-  return error{errc::misconfigured, fmt::format("latch '{}' cannot count {}; give 0 or more", name, n)};
+  return error{errc::misconfigured,
+               fmt::format("latch '{}' cannot count {}; give 0 or more", name, n)};
 }
 
 core::counter_wait until_open(const std::string& name, nanoseconds limit, std::stop_token stop) {
-  return {name, [](const counter& now) -> result<bool> { return now.exists && now.value <= 0; }, limit, std::move(stop)};
+  return {name, [](const counter& now) -> result<bool> { return now.exists && now.value <= 0; },
+          limit, std::move(stop)};
 }
 
 }  // namespace
@@ -30,11 +32,14 @@ latch::latch(const client& store, std::string name, std::int64_t expected, nanos
   check_name(name_).value();
   check_count(name_, expected).value();
   if (keep <= nanoseconds::zero())
-    throw lock_error({errc::misconfigured, fmt::format("latch '{}' must be kept for more than 0", name_)});
+    throw lock_error(
+        {errc::misconfigured, fmt::format("latch '{}' must be kept for more than 0", name_)});
   core::count(*store_.core(), {name_, counter_op::create, expected, 0, keep_}).value();
 }
 
-latch::latch(const client& store, std::string name) : store_(store), name_(std::move(name)) { check_name(name_).value(); }
+latch::latch(const client& store, std::string name) : store_(store), name_(std::move(name)) {
+  check_name(name_).value();
+}
 
 result<std::int64_t> latch::count_down(std::int64_t n) {
   if (auto ok = check_count(name_, n); !ok) return std::move(ok).error();

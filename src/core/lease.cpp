@@ -10,12 +10,16 @@ namespace {
 
 const std::string no_name;
 
-error nothing_held() { return {errc::not_held, "this lease is empty: it was released, or moved from"}; }
+error nothing_held() {
+  return {errc::not_held, "this lease is empty: it was released, or moved from"};
+}
 
 }  // namespace
 
 lease::lease(lease&& other) noexcept
-    : hold_(std::move(other.hold_)), generation_(std::exchange(other.generation_, 0)), token_(other.token_) {}
+    : hold_(std::move(other.hold_)),
+      generation_(std::exchange(other.generation_, 0)),
+      token_(other.token_) {}
 
 lease& lease::operator=(lease&& other) noexcept {
   if (this == &other) return *this;

@@ -15,7 +15,8 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
   auto options = core->checked(asked);
   if (!options) return std::move(options).error();
 
-  // Sorted, each once: whoever takes several names takes them in this order, so no circle of waiters can close.
+  // Sorted, each once: whoever takes several names takes them in this order, so no circle of
+  // waiters can close.
   std::vector<std::string> order{names.begin(), names.end()};
   std::ranges::sort(order);
   order.erase(std::ranges::unique(order).begin(), order.end());
@@ -34,7 +35,8 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
   // The first may have been lost while we waited for the last.
   for (const auto& one : held)
     if (!one.valid())
-      return error{errc::lost, "lock '" + one.name() + "' was lost while the others were being acquired"};
+      return error{errc::lost,
+                   "lock '" + one.name() + "' was lost while the others were being acquired"};
   return held;
 }
 

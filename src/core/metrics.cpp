@@ -7,7 +7,8 @@ namespace holdfast {
 
 nanoseconds histogram::quantile(double q) const noexcept {
   if (count == 0) return nanoseconds{0};
-  const auto wanted = static_cast<std::uint64_t>(std::ceil(std::clamp(q, 0.0, 1.0) * static_cast<double>(count)));
+  const auto wanted =
+      static_cast<std::uint64_t>(std::ceil(std::clamp(q, 0.0, 1.0) * static_cast<double>(count)));
   std::uint64_t seen = 0;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     seen += buckets[i];

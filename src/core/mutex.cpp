@@ -8,7 +8,8 @@ namespace holdfast {
 using core::lease_access;
 
 mutex::mutex(const client& store, std::string name, acquire_options defaults)
-    : defaults_(core::checked_or_throw(store, name, std::move(defaults))), gate_(store.core()->gate_for(name)) {
+    : defaults_(core::checked_or_throw(store, name, std::move(defaults))),
+      gate_(store.core()->gate_for(name)) {
   lease_access::prepare(held_, gate_);
 }
 
@@ -57,6 +58,8 @@ result<lease> mutex::try_acquire() {
   return acquire(options);
 }
 
-async<lease> mutex::async_acquire(const acquire_options& options) { return core::async_exclusive(gate_, options); }
+async<lease> mutex::async_acquire(const acquire_options& options) {
+  return core::async_exclusive(gate_, options);
+}
 
 }  // namespace holdfast

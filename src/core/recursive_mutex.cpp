@@ -92,9 +92,8 @@ async<lease> recursive_mutex::async_acquire(const acquire_options& options) {
   if (const auto born = state_->mine(); born != 0 && gate->reenter(born))
     return core::ready_lease(gate->core, lease_access::make(gate, born));
   return core::async_exclusive(gate, options,
-                               [state = state_, starter = std::this_thread::get_id()](std::uint64_t generation) {
-                                 state->own(starter, generation);
-                               });
+                               [state = state_, starter = std::this_thread::get_id()](
+                                   std::uint64_t generation) { state->own(starter, generation); });
 }
 
 unsigned recursive_mutex::depth() const noexcept {

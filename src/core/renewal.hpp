@@ -37,7 +37,8 @@ constexpr bool goes_along(const lease_times& at, nanoseconds ttl, steady_time no
 
 // After a failed renewal: again at once, then ever less often, but many times before the lease ends.
 constexpr nanoseconds retry_delay(nanoseconds ttl) noexcept {
-  return std::clamp<nanoseconds>(ttl / 50, std::chrono::milliseconds{1}, std::chrono::milliseconds{200});
+  return std::clamp<nanoseconds>(ttl / 50, std::chrono::milliseconds{1},
+                                 std::chrono::milliseconds{200});
 }
 
 }  // namespace holdfast::core

@@ -4,8 +4,6 @@
 #include "core/checks.hpp"
 #include "core/upgrade.hpp"
 
-#include <fmt/format.h>
-
 namespace holdfast {
 
 namespace {
@@ -17,16 +15,12 @@ error no_upgrades(const client& store) {
   return {errc::unsupported, store.url() + " has no upgradeable reads; its capabilities say so"};
 }
 
-// A lease of another lock here is a slip of the pen that must not change that other lock.
-result<void> check_ours(const lease& held, const std::string& name) {
-  if (held.name() == name) return {};
-  return error{errc::misconfigured, fmt::format("the lease is of lock '{}', not of '{}'", held.name(), name)};
-}
-
 }  // namespace
 
 shared_mutex::shared_mutex(const client& store, std::string name, acquire_options defaults)
-    : store_(store), defaults_(core::checked_or_throw(store, name, defaults)), writer_(store, std::move(name), std::move(defaults)) {
+    : store_(store),
+      defaults_(core::checked_or_throw(store, name, defaults)),
+      writer_(store, std::move(name), std::move(defaults)) {
   core::require(store.capabilities().shared, store, "shared mode");
 }
 
@@ -83,18 +77,16 @@ async<lease> shared_mutex::async_acquire_upgradeable(const acquire_options& opti
 }
 
 result<void> shared_mutex::downgrade(lease& held, lock_mode to) {
-  if (auto ok = check_ours(held, name()); !ok) return ok;
   if (to == lock_mode::upgradeable && !store_.capabilities().upgrade) return no_upgrades(store_);
-  return core::downgrade(held, to);
+  return core::downgrade(held, name(), to);
 }
 
 result<void> shared_mutex::upgrade(lease& held, const acquire_options& options) {
-  if (auto ok = check_ours(held, name()); !ok) return ok;
-  return core::upgrade(held, options);
+  return core::upgrade(held, name(), options);
 }
 
 async<void> shared_mutex::async_upgrade(lease& held, const acquire_options& options) {
-  return core::async_upgrade(store_.core(), held, options);
+  return core::async_upgrade(store_.core(), held, name(), options);
 }
 
 }  // namespace holdfast

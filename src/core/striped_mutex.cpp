@@ -21,13 +21,16 @@ std::size_t somewhere(std::size_t size) {
 
 }  // namespace
 
-striped_mutex::striped_mutex(const client& store, std::string name, std::size_t stripes) : store_(store) {
+striped_mutex::striped_mutex(const client& store, std::string name, std::size_t stripes)
+    : store_(store) {
   check_name(name).value();
   if (stripes < 1 || stripes > most_stripes)
-    throw lock_error({errc::misconfigured, fmt::format("striped_mutex '{}' was given {} stripes; it takes 1 to {}",
-                                                       name, stripes, most_stripes)});
+    throw lock_error({errc::misconfigured,
+                      fmt::format("striped_mutex '{}' was given {} stripes; it takes 1 to {}", name,
+                                  stripes, most_stripes)});
   stripes_.reserve(stripes);
-  for (std::size_t i = 0; i < stripes; ++i) stripes_.push_back(std::make_unique<mutex>(store, fmt::format("{}/{}", name, i)));
+  for (std::size_t i = 0; i < stripes; ++i)
+    stripes_.push_back(std::make_unique<mutex>(store, fmt::format("{}/{}", name, i)));
 }
 
 std::size_t striped_mutex::stripe_of(std::string_view key) const noexcept {

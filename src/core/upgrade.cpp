@@ -13,14 +13,25 @@ error lost_error(const hold& state) {
 }
 
 error wrong_mode(const hold& state, std::string_view what, lock_mode mode) {
-  return {errc::misconfigured, fmt::format("lock '{}': {} cannot start from a lease that is {}", state.name, what, to_string(mode))};
+  return {errc::misconfigured, fmt::format("lock '{}': {} cannot start from a lease that is {}",
+                                           state.name, what, to_string(mode))};
+}
+
+// A lease of another lock here is a slip of the pen that must not change that other lock.
+result<void> check_ours(const lease& held, std::string_view name) {
+  if (!lease_access::state(held))
+    return error{errc::not_held, "an empty lease cannot change its mode"};
+  if (held.name() == name) return {};
+  return error{errc::misconfigured,
+               fmt::format("the lease is of lock '{}', not of '{}'", held.name(), name)};
 }
 
 }  // namespace
 
-result<upgrade_plan> prepare_upgrade(const lease& held, const acquire_options& asked) {
+result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
+                                     const acquire_options& asked) {
+  if (auto ours = check_ours(held, name); !ours) return std::move(ours).error();
   const auto& state = lease_access::state(held);
-  if (!state) return error{errc::not_held, "an empty lease cannot be upgraded"};
   if (!state->core->usable_here()) return state->core->forked_error();
   auto options = asked;
   const auto old = state->current_grant(lease_access::generation(held));
@@ -49,29 +60,33 @@ result<void> finish_upgrade(lease& held, const grant& won) {
   return lost_error(*state);
 }
 
-result<void> upgrade(lease& held, const acquire_options& asked) {
-  auto plan = prepare_upgrade(held, asked);
+result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked) {
+  auto plan = prepare_upgrade(held, name, asked);
   if (!plan) return std::move(plan).error();
   auto& core = *lease_access::state(held)->core;
   const auto ask = upgrade_request(held, plan->old, plan->options);
-  acquire_machine machine{ask, core.caps(),
-                          {deadline_after(core.clock().now(), plan->options.wait), core.options().call_timeout},
-                          plan->options.stop};
+  acquire_machine machine{
+      ask,
+      core.caps(),
+      {deadline_after(core.clock().now(), plan->options.wait), core.options().call_timeout},
+      plan->options.stop};
   auto answer = drive(core, machine, ask);
   if (!answer) return core.note_failure(std::move(answer).error());
   return finish_upgrade(held, *answer);
 }
 
-result<void> downgrade(lease& held, lock_mode to) {
+result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
+  if (auto ours = check_ours(held, name); !ours) return ours;
   const auto state = lease_access::state(held);
-  if (!state) return error{errc::not_held, "an empty lease cannot be downgraded"};
   if (!state->core->usable_here()) return state->core->forked_error();
   const auto generation = lease_access::generation(held);
   const auto old = state->current_grant(generation);
   if (!old) return lost_error(*state);
-  const bool shrinks = (old->mode == lock_mode::exclusive && (to == lock_mode::shared || to == lock_mode::upgradeable)) ||
+  const bool shrinks = (old->mode == lock_mode::exclusive &&
+                        (to == lock_mode::shared || to == lock_mode::upgradeable)) ||
                        (old->mode == lock_mode::upgradeable && to == lock_mode::shared);
-  if (!shrinks) return wrong_mode(*state, fmt::format("a downgrade to {}", to_string(to)), old->mode);
+  if (!shrinks)
+    return wrong_mode(*state, fmt::format("a downgrade to {}", to_string(to)), old->mode);
   auto answer = state->core->store().downgrade(*old, to, state->core->bounded_call());
   if (!answer) return std::move(answer).error();
   if (dynamic_cast<gate*>(state.get()) == nullptr) {

@@ -10,14 +10,15 @@ struct upgrade_plan {
   acquire_options options;
 };
 
-// Is this a lease that can be upgraded, with options that make sense?
-result<upgrade_plan> prepare_upgrade(const lease& held, const acquire_options& asked);
+// Is this a lease of `name` that can be upgraded, with options that make sense?
+result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
+                                     const acquire_options& asked);
 // `old` is referred to by the request: keep it until the answer is there.
 request upgrade_request(const lease& held, const grant& old, const acquire_options& options);
 // Puts the new grant behind the lease, or gives it back when the lease was lost meanwhile.
 result<void> finish_upgrade(lease& held, const grant& won);
 
-result<void> upgrade(lease& held, const acquire_options& asked);
-result<void> downgrade(lease& held, lock_mode to);
+result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked);
+result<void> downgrade(lease& held, std::string_view name, lock_mode to);
 
 }  // namespace holdfast::core

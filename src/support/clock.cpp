@@ -15,9 +15,10 @@ steady_time read_coarse() noexcept {
   return steady_time{std::chrono::seconds{at.tv_sec} + nanoseconds{at.tv_nsec}};
 }
 
-// Linux reads both clocks from one page, and the coarse one is the value at the last timer tick, so it is never ahead.
-// Sandboxes and emulators that make up their own clocks have been seen to disagree with themselves; a coarse clock
-// that is ahead, or stands still for longer than any tick, would bend every lease, so it is not used then.
+// Linux reads both clocks from one page, and the coarse one is the value at the last timer tick, so
+// it is never ahead. Sandboxes and emulators that make up their own clocks have been seen to
+// disagree with themselves; a coarse clock that is ahead, or stands still for longer than any tick,
+// would bend every lease, so it is not used then.
 bool coarse_is_sane() noexcept {
   timespec resolution{};
   if (clock_getres(CLOCK_MONOTONIC_COARSE, &resolution) != 0) return false;

@@ -1,5 +1,5 @@
-// Durations as people write them. Decimal arithmetic on integers throughout: a double would round, and would let NaN
-// and infinity in.
+// Durations as people write them. Decimal arithmetic on integers throughout: a double would round,
+// and would let NaN and infinity in.
 #include <chrono>
 
 #include <holdfast/url.hpp>

@@ -24,8 +24,8 @@ constexpr bool is_control(char32_t c) noexcept { return c < 0x20 || (c >= 0x7f &
 
 bool has_control(std::string_view text) noexcept;
 
-// In double quotes, for messages: what could move a cursor, forge a line or turn the reading direction is written as
-// an escape, and what is longer than `most` bytes is cut.
+// In double quotes, for messages: what could move a cursor, forge a line or turn the reading
+// direction is written as an escape, and what is longer than `most` bytes is cut.
 std::string quoted(std::string_view text, std::size_t most = 80);
 
 // %XX in place of everything but unreserved characters and those in `keep`.

@@ -1,8 +1,8 @@
-// Store addresses. Strict on purpose: an address that means something else than it seems to is refused, because
-// what it guards is somebody's lock.
+// Store addresses. Strict on purpose: an address that means something else than it seems to is
+// refused, because what it guards is somebody's lock.
 //
-// Secrets. A password that was not %-escaped can end up in any part of the address (a slash in it ends the host part
-// early), so no sentence quotes any part of an address that has an @ in it.
+// Secrets. A password that was not %-escaped can end up in any part of the address (a slash in it
+// ends the host part early), so no sentence quotes any part of an address that has an @ in it.
 #include <chrono>
 
 #include <holdfast/url.hpp>

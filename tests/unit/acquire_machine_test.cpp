@@ -1,0 +1,211 @@
+// The acquire loop, driven by made-up answers: every road through it without a store, a thread or a clock.
+#include "core/acquire_machine.hpp"
+
+#include <gtest/gtest.h>
+
+namespace holdfast::core {
+namespace {
+
+using namespace std::chrono_literals;
+using step = acquire_machine::step;
+
+const steady_time t0{std::chrono::hours{1}};
+
+struct acquire_machine_test : testing::Test {
+  acquire_machine_test() {
+    ask.name = "stock";
+    ask.owner = {{1, 2}, 3};
+    ask.ttl = 10s;
+  }
+  acquire_machine make(nanoseconds wait = 5s) {
+    return {ask, caps, {deadline_after(t0, wait), 2s}, stop.get_token()};
+  }
+  grant fresh(steady_time from = t0) const {
+    grant g;
+    g.name = ask.name;
+    g.owner = ask.owner;
+    g.token = {7};
+    g.valid_from = from;
+    g.ttl = ask.ttl;
+    return g;
+  }
+  entered granted(steady_time from = t0) const { return {entered::kind::granted, fresh(from), {}}; }
+  entered waiting() const {
+    return {entered::kind::waiting, {}, {ask.name, ask.owner, 5, steady_time::max()}};
+  }
+
+  request ask;
+  capabilities caps;
+  std::stop_source stop;
+};
+
+error unavailable() { return {errc::unavailable, "down"}; }
+error unknown() { return {errc::outcome_unknown, "no answer"}; }
+
+TEST_F(acquire_machine_test, free_lock_needs_one_step) {
+  auto m = make();
+  EXPECT_EQ(m.start(t0), step::enter);
+  EXPECT_EQ(m.on_entered(granted(), t0), step::done);
+  EXPECT_TRUE(m.succeeded());
+  EXPECT_EQ(m.granted().token.value, 7U);
+  EXPECT_FALSE(m.waited());
+}
+
+TEST_F(acquire_machine_test, handed_off_grant_needs_no_second_enter) {
+  auto m = make();
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(waiting(), t0), step::await);
+  EXPECT_EQ(m.on_progress(progress{true, fresh(t0 + 1s)}, t0 + 1s), step::done);
+  EXPECT_TRUE(m.succeeded());
+  EXPECT_TRUE(m.waited());
+}
+
+TEST_F(acquire_machine_test, moved_ticket_is_asked_about_again) {
+  auto m = make();
+  m.start(t0);
+  m.on_entered(waiting(), t0);
+  EXPECT_EQ(m.on_progress(progress{}, t0 + 1s), step::enter);
+}
+
+TEST_F(acquire_machine_test, time_is_up_leaves_the_queue) {
+  auto m = make(1s);
+  m.start(t0);
+  m.on_entered(waiting(), t0);
+  EXPECT_EQ(m.on_progress(progress{}, t0 + 1s), step::leave);
+  EXPECT_EQ(m.on_left({}, t0 + 1s), step::done);
+  EXPECT_EQ(m.failure().code(), errc::timed_out);
+  EXPECT_FALSE(m.orphaned());
+}
+
+TEST_F(acquire_machine_test, stop_leaves_the_queue_even_with_time_left) {
+  auto m = make();
+  m.start(t0);
+  m.on_entered(waiting(), t0);
+  stop.request_stop();
+  EXPECT_EQ(m.on_progress(progress{}, t0), step::leave);
+  EXPECT_FALSE(m.next_call(t0).stop.stop_requested()) << "the leave itself must not be cancelled";
+  EXPECT_EQ(m.on_left({}, t0), step::done);
+  EXPECT_EQ(m.failure().code(), errc::cancelled);
+}
+
+TEST_F(acquire_machine_test, stop_before_the_start_asks_nobody) {
+  stop.request_stop();
+  auto m = make();
+  EXPECT_EQ(m.start(t0), step::done);
+  EXPECT_EQ(m.failure().code(), errc::cancelled);
+}
+
+TEST_F(acquire_machine_test, failed_leave_is_an_orphan_to_clear_up) {
+  auto m = make(1s);
+  m.start(t0);
+  m.on_entered(waiting(), t0);
+  m.on_progress(progress{}, t0 + 1s);
+  EXPECT_EQ(m.on_left(unavailable(), t0 + 1s), step::done);
+  EXPECT_EQ(m.failure().code(), errc::timed_out);
+  EXPECT_TRUE(m.orphaned());
+}
+
+TEST_F(acquire_machine_test, busy_is_an_answer) {
+  auto m = make(0s);
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(entered{}, t0), step::done);
+  EXPECT_EQ(m.failure().code(), errc::busy);
+}
+
+TEST_F(acquire_machine_test, stale_grant_is_given_back_and_not_believed) {
+  auto m = make(forever);
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(granted(t0), t0 + ask.ttl), step::give_back);
+  EXPECT_EQ(m.on_given_back(t0 + ask.ttl), step::enter);
+}
+
+TEST_F(acquire_machine_test, margin_and_drift_are_taken_off_before_a_grant_is_believed) {
+  caps.margin = 1s;
+  caps.drift_ppm = 100'000;  // 10 %
+  auto m = make(forever);
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(granted(t0), t0 + 8s), step::give_back);
+  auto n = make(forever);
+  n.start(t0);
+  EXPECT_EQ(n.on_entered(granted(t0), t0 + 8s - 1ns), step::done);
+}
+
+TEST_F(acquire_machine_test, unavailable_store_is_tried_again_while_patience_lasts) {
+  auto m = make(forever);
+  m.start(t0);
+  auto now = t0;
+  int tries = 0;
+  while (m.on_entered(unavailable(), now) == step::pause) {
+    ASSERT_GT(m.pause_until(), now);
+    now = m.pause_until();
+    EXPECT_EQ(m.on_resumed(now), step::enter);
+    ASSERT_LT(++tries, 100);
+  }
+  EXPECT_GT(tries, 3);
+  EXPECT_EQ(m.failure().code(), errc::unavailable);
+  EXPECT_LE(now, t0 + 2s) << "call_timeout bounds our patience";
+  EXPECT_FALSE(m.orphaned()) << "unavailable means it was not done";
+}
+
+TEST_F(acquire_machine_test, one_attempt_does_not_wait_for_a_sick_store) {
+  auto m = make(0s);
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(unavailable(), t0), step::done);
+  EXPECT_EQ(m.failure().code(), errc::unavailable);
+}
+
+TEST_F(acquire_machine_test, unanswered_request_is_settled_before_anything_else) {
+  auto m = make();
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(unknown(), t0), step::settle);
+  EXPECT_EQ(m.on_settled(granted(), t0), step::done);
+  EXPECT_TRUE(m.succeeded()) << "adopted";
+  EXPECT_EQ(m.settled(), 1U);
+}
+
+TEST_F(acquire_machine_test, settled_as_unknown_owner_asks_again) {
+  auto m = make();
+  m.start(t0);
+  m.on_entered(unknown(), t0);
+  EXPECT_EQ(m.on_settled(entered{}, t0), step::enter);
+}
+
+TEST_F(acquire_machine_test, what_cannot_be_settled_is_unknown_and_cleared_up_later) {
+  auto m = make(forever);
+  m.start(t0);
+  auto next = m.on_entered(unknown(), t0);
+  auto now = t0;
+  while (next == step::settle) {
+    next = m.on_settled(unavailable(), now);
+    if (next != step::pause) break;
+    now = m.pause_until();
+    next = m.on_resumed(now);
+  }
+  EXPECT_EQ(next, step::done);
+  EXPECT_EQ(m.failure().code(), errc::outcome_unknown);
+  EXPECT_TRUE(m.orphaned());
+}
+
+TEST_F(acquire_machine_test, refusals_end_it_with_the_engines_own_words) {
+  auto m = make();
+  m.start(t0);
+  EXPECT_EQ(m.on_entered(error{errc::denied, "not you"}, t0), step::done);
+  EXPECT_EQ(m.failure().code(), errc::denied);
+  EXPECT_EQ(m.failure().message(), "not you");
+}
+
+TEST_F(acquire_machine_test, calls_are_bounded_and_waits_end_at_the_deadline) {
+  auto m = make(1s);
+  m.start(t0);
+  EXPECT_EQ(m.next_call(t0).deadline, t0 + 2s);
+  m.on_entered(waiting(), t0);
+  EXPECT_EQ(m.next_call(t0).deadline, t0 + 1s);
+}
+
+TEST(deadline_after_test, saturates) {
+  EXPECT_EQ(deadline_after(t0, forever), steady_time::max());
+  EXPECT_EQ(deadline_after(t0, 3s), t0 + 3s);
+}
+
+}  // namespace
+}  // namespace holdfast::core

@@ -1,0 +1,168 @@
+// Counters, and watching over a lock's holders or a counter.
+#include "engines/file/file_engine.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace holdfast::engines::file {
+
+namespace {
+
+// Under the shard's mutex. The version goes first: killed in between, watchers look once for nothing.
+bool apply(locked_shard& at, record& in, const counter_request& ask) {
+  const bool exists = at.has_counter(in);
+  std::int64_t value = ask.operand;
+  switch (ask.op) {
+    case counter_op::read:
+      return true;
+    case counter_op::create:
+      if (exists) return false;
+      break;
+    case counter_op::store:
+      break;
+    case counter_op::add:
+      if (!exists) return false;
+      if (__builtin_add_overflow(in.value, ask.operand, &value)) {
+        value = std::numeric_limits<std::int64_t>::max();  // a count is never negative, so only up
+      }
+      value = std::max<std::int64_t>(value, 0);
+      if (value == in.value) return true;
+      break;
+    case counter_op::compare_exchange:
+      if (!exists || in.value != ask.expected) return false;
+      break;
+    case counter_op::erase:
+      if (!exists) return false;
+      at.changed(in);
+      in.exists.publish(0);
+      return true;
+  }
+  at.changed(in);
+  if (ask.keep > nanoseconds::zero()) {
+    in.keep = ask.keep.count();
+  } else if (!exists) {
+    in.keep = nanoseconds::max().count();
+  }
+  in.changed = wall_nanoseconds();
+  in.value = value;
+  in.exists.publish(1);
+  return true;
+}
+
+}  // namespace
+
+result<counter> file_engine::count(const counter_request& ask, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  const std::uint64_t hash = hash_name(seed_, ask.name);
+  locked_shard at{env_, shard_of(hash)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  record* in = at.find(record_kind::counter, ask.name, hash);
+  const bool makes = ask.op == counter_op::create || ask.op == counter_op::store;
+  if (in == nullptr && makes) {
+    const auto made = at.find_or_create(record_kind::counter, ask.name, hash);
+    if (!made) return made.error();
+    in = *made;
+  }
+  counter out;
+  if (in == nullptr) {
+    out.applied = ask.op == counter_op::read;
+    return out;
+  }
+  out.applied = apply(at, *in, ask);
+  out.exists = at.has_counter(*in);
+  if (out.exists) {
+    out.value = in->value;
+    out.version = in->version;
+  }
+  return out;
+}
+
+// ---- watch
+
+// One look. True when it is no longer what was seen; else our entry is there and will be told.
+result<bool> file_engine::look_at(watched& what, std::uint32_t cookie, const call& limits,
+                                  outlook& out) {
+  const bool is_lock = what.kind == watch_kind::lock;
+  const auto kind = is_lock ? record_kind::lock : record_kind::counter;
+  const std::uint64_t hash = hash_name(seed_, what.name);
+  locked_shard at{env_, shard_of(hash)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  if (auto room = at.reserve(2); !room) return room.error();
+  const auto found = at.find_or_create(kind, what.name, hash);
+  if (!found) return found.error();
+  record& in = **found;
+  const auto now = env_.time.now();
+  std::uint64_t version = 0;
+  if (is_lock) {
+    // Uncontended holders tell nobody, so a watched lock is never in that state.
+    at.inflate(in);
+    at.reap(in, now);
+    at.serve(in, now);
+    version = at.version_of(in, now);
+  } else if (at.has_counter(in)) {
+    version = in.version;
+    if (in.keep != nanoseconds::max().count()) {
+      out.again =
+          now + std::max(nanoseconds{in.changed + in.keep - wall_nanoseconds()}, nanoseconds{0});
+    }
+  }
+  entry* mine = what.handle == 0 ? nullptr : &store().entry_at(where_of(what.handle));
+  if (version != what.seen) {
+    if (mine != nullptr) at.drop_watcher(in, *mine);
+    what.handle = 0;
+    at.settle(in, now);
+    return true;
+  }
+  if (mine == nullptr) {
+    mine = &at.new_entry(in, 0);
+    mine->cookie = cookie;
+    what.handle = make_handle(store().offset_of(*mine), mine->serial);
+    at.observe(in, *mine);
+  }
+  if (is_lock) aim(at, in, *mine, env_.self.session, out);
+  at.settle(in, now);
+  return false;
+}
+
+void file_engine::look_away(watched& what) noexcept {
+  if (what.handle == 0) return;
+  locked_shard at{env_, shard_with(what.handle)};
+  if (!at.lock({})) return;  // it stays until the session ends
+  entry& mine = store().entry_at(where_of(what.handle));
+  record& in = store().record_at(mine.record);
+  at.drop_watcher(in, mine);
+  at.settle(in, env_.time.now());
+  what.handle = 0;
+}
+
+result<void> file_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                                const call& limits) {
+  if (is_forked()) return forked_error(store());
+  watched what{kind, name, seen};
+  outlook first;
+  auto changed = look_at(what, 0, limits, first);
+  if (!changed) return changed.error();
+  if (*changed) return {};
+  entry& mine = store().entry_at(where_of(what.handle));
+  std::optional<std::stop_callback<nudger>> on_stop;
+  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, nudger{&mine});
+  lookout sleeper;
+  for (;;) {
+    const std::uint32_t before = mine.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
+    outlook out;
+    changed = look_at(what, 0, limits, out);
+    if (!changed || *changed) break;
+    if (limits.stop.stop_requested() || env_.time.now() >= limits.deadline) break;
+    sleeper.clear();
+    for (const auto session : out.watched()) sleeper.watch_over(store().session_at(session));
+    sleeper.not_after(std::min({out.again, limits.deadline, env_.time.now() + back_stop}));
+    sleeper.sleep(env_, mine.wake, before);
+  }
+  on_stop.reset();
+  mine.wake.fetch_and(~1U, std::memory_order_acq_rel);
+  look_away(what);
+  if (!changed) return changed.error();
+  return {};
+}
+
+}  // namespace holdfast::engines::file

@@ -1,0 +1,298 @@
+// enter and settle: the uncontended path, and the queue.
+#include "engines/file/file_engine.hpp"
+#include "engines/grant_rule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace holdfast::engines::file {
+
+namespace {
+
+// Below this the word's coarse time would eat a noticeable part of the ttl.
+constexpr nanoseconds shortest_fast_ttl = std::chrono::milliseconds{200};
+
+error misfit_error(const request& ask, std::uint64_t capacity) {
+  const auto kind = [](std::uint64_t of) {
+    return of == rw_capacity ? std::string{"a mutex"}
+                             : fmt::format("a semaphore of {} permits", of);
+  };
+  if (ask.weight > ask.capacity) {
+    return {errc::misconfigured,
+            fmt::format("The lock \"{}\" has {} permits, and {} were asked for at once.", ask.name,
+                        ask.capacity, ask.weight)};
+  }
+  return {errc::misconfigured,
+          fmt::format(
+              "The lock \"{}\" is in use as {}, and was asked for as {}; all users of a name must "
+              "agree.",
+              ask.name, kind(capacity), kind(ask.capacity))};
+}
+
+}  // namespace
+
+bool file_engine::may_be_fast(const request& ask) const noexcept {
+  return ask.mode == lock_mode::exclusive && ask.capacity == rw_capacity &&
+         ask.weight == rw_capacity && ask.replaces == nullptr && ask.ttl >= shortest_fast_ttl;
+}
+
+result<entered> file_engine::enter(const request& ask, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  const std::uint64_t memo = ask.memo == nullptr ? 0 : ask.memo->load(std::memory_order_relaxed);
+  if (memo != 0 && may_be_fast(ask)) {
+    fast_entry got;
+    const taken how = take_fast(memo, ask, got);
+    if (how == taken::yes) return granted(got, memo, ask);
+    if (how == taken::doubtful) {
+      if (auto adopted = adopt(memo, ask, got)) return *adopted;
+    } else if (!ask.wait && is_surely_busy(ask, memo)) {
+      return entered{};
+    }
+  }
+  return enter_slowly(ask, limits);
+}
+
+// One compare-and-swap, and the token. `handle` says which record, and in which of its lives: if it has
+// been given to another name meanwhile, its word is not the one we expect.
+file_engine::taken file_engine::take_fast(std::uint64_t handle, const request& ask,
+                                          fast_entry& out) noexcept {
+  record& at = store().record_at(where_of(handle));
+  const std::int64_t sent = to_count(env_.time.recent());
+  out.expires = rounded_expiry(sent + ask.ttl.count());
+  out.word = fast_word(env_.prefix, ask.owner.sequence, out.expires);
+  std::uint64_t expected = free_word(life_of(handle));
+  if (!at.word.compare_exchange_strong(expected, out.word, std::memory_order_seq_cst,
+                                       std::memory_order_relaxed)) {
+    return taken::no;
+  }
+  out.token = at.token.fetch_add(1, std::memory_order_seq_cst) + 1;
+  at.note_sequence = ask.owner.sequence;
+  at.note_token = out.token;
+  at.note_since = sent;
+  if (ask.label.empty()) {
+    at.note_label[0] = 0;
+  } else {
+    write_text(at.note_label, ask.label);
+  }
+  at.note_signature.publish(signature(out.word, ask.owner.sequence, out.token));
+  // We may have been paused since the swap for longer than the ttl, and somebody who came later may have a
+  // smaller token than we. If the word is still ours, nobody came.
+  return at.word.load(std::memory_order_seq_cst) == out.word ? taken::yes : taken::doubtful;
+}
+
+// Copied from a blank and filled in where it is returned: to clear so large an object and to move it would
+// take longer than the lock itself.
+result<entered> file_engine::granted(const fast_entry& got, std::uint64_t handle,
+                                     const request& ask) const {
+  result<entered> out = blank_;
+  grant& filled = out->granted;
+  filled.name = ask.name;
+  filled.owner = ask.owner;
+  filled.token.value = got.token;
+  filled.valid_from = to_steady(got.expires - ask.ttl.count());
+  filled.ttl = ask.ttl;
+  filled.handle = handle;
+  return out;
+}
+
+// Our word was turned into an entry before we were done. If the entry is still there, it was ours all the
+// time, so nobody had a token after ours.
+std::optional<entered> file_engine::adopt(std::uint64_t handle, const request& ask,
+                                          const fast_entry& got) {
+  record& in = store().record_at(where_of(handle));
+  locked_shard at{env_, shard_with(handle)};
+  if (!at.lock({}) || in.incarnation != life_of(handle)) return std::nullopt;
+  entry* one = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
+  if (one == nullptr) one = at.find_fast(in, got.word);
+  if (one == nullptr) return std::nullopt;
+  one->sequence = ask.owner.sequence;
+  one->token = got.token;
+  one->ttl = ask.ttl.count();
+  write_text(one->label, ask.label);
+  one->flags = one->flags & ~entry_fast;
+  at.changed(in);
+  return granted(*one, ask.name, ask.owner);
+}
+
+// Somebody else has it, lives, and has time left: no need to make its release slow by looking closer.
+bool file_engine::is_surely_busy(const request& ask, std::uint64_t memo) const noexcept {
+  const record& at = store().record_at(where_of(memo));
+  const std::uint64_t word = at.word.load(std::memory_order_acquire);
+  // The record may have been given to another name; then its incarnation is another one.
+  if (tag_of(word) != word_tag::fast || at.incarnation != life_of(memo)) return false;
+  const auto holder = holder_of(word);
+  if (holder.session == env_.self.session) {
+    if (holder.sequence == low_bits(ask.owner.sequence, sequence_bits))
+      return false;  // us, perhaps
+  } else if (!may_be_alive(store().session_at(holder.session), holder.generation)) {
+    return false;
+  }
+  const std::int64_t now = to_count(env_.time.now());
+  return now <= expiry_of(word, now, longest_ttl.count()) &&
+         at.word.load(std::memory_order_acquire) == word;
+}
+
+// ---- through the shard
+
+// Owners are numbered upwards. One with a higher number than all that ever came to a queue need not be
+// searched for among thousands of waiters.
+bool file_engine::is_new(std::uint64_t sequence) noexcept {
+  std::uint64_t newest = newest_.load(std::memory_order_relaxed);
+  while (sequence > newest) {
+    if (newest_.compare_exchange_weak(newest, sequence, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+bool file_engine::notes_are_of(const record& at, std::uint64_t word,
+                               std::uint64_t sequence) const noexcept {
+  constexpr std::uint64_t who = (std::uint64_t{1} << (2 + session_bits + generation_bits)) - 1;
+  return (word & who) == env_.prefix && at.note_sequence == sequence &&
+         at.note_signature == signature(word, sequence, at.note_token);
+}
+
+result<entered> file_engine::enter_slowly(const request& ask, const call& limits) {
+  const std::uint64_t hash = hash_name(seed_, ask.name);
+  for (bool fast = may_be_fast(ask);; fast = false) {
+    locked_shard at{env_, shard_of(hash)};
+    if (auto locked = at.lock(limits); !locked) return locked.error();
+    if (auto room = at.reserve(2); !room) return room.error();
+    const auto found = at.find_or_create(record_kind::lock, ask.name, hash);
+    if (!found) return found.error();
+    record& in = **found;
+    const auto handle = make_handle(store().offset_of(in), in.incarnation);
+    if (ask.memo != nullptr) ask.memo->store(handle, std::memory_order_relaxed);
+    if (!fast || tag_of(in.word.load(std::memory_order_acquire)) != word_tag::free) {
+      at.inflate(in);
+      if (auto known = find_known(at, in, ask)) return *known;
+      return enter_queue(at, in, ask);
+    }
+    at.unlock();
+    fast_entry got;
+    const taken how = take_fast(handle, ask, got);
+    if (how == taken::yes) return granted(got, handle, ask);
+    if (how == taken::doubtful) {
+      if (auto adopted = adopt(handle, ask, got)) return *adopted;
+    }
+  }
+}
+
+// Asked again: the same answer.
+std::optional<entered> file_engine::find_known(locked_shard& at, record& in, const request& ask) {
+  const bool is_first = is_new(ask.owner.sequence);
+  if (!is_first) {
+    const entry* one = at.find_owner(in, ask.owner.sequence, true);
+    if (one != nullptr) return waiting(*one, ask);
+  }
+  // A fast holder never came to a queue before, and is alone.
+  if (!is_first || in.holder_count == 1) {
+    const entry* one = at.find_owner(in, ask.owner.sequence, false);
+    // In another mode it is what an upgrade begins with.
+    if (one != nullptr && one->mode == ask.mode && !at.is_gone(*one, env_.time.now())) {
+      return granted(*one, ask.name, ask.owner);
+    }
+  }
+  return std::nullopt;
+}
+
+result<entered> file_engine::enter_queue(locked_shard& at, record& in, const request& ask) {
+  const auto now = env_.time.now();
+  const auto give_back = [&](auto answer) -> result<entered> {
+    at.settle(in, now);
+    return answer;
+  };
+  const auto upgraded = [&]() -> entry* {
+    record* where = nullptr;
+    entry* one = ask.replaces == nullptr ? nullptr : at.find_holder(*ask.replaces, where);
+    return where == &in && one != nullptr && !at.is_gone(*one, now) ? one : nullptr;
+  };
+  entry* base = upgraded();
+  const auto fits_in = [&] {
+    queue_state state{in.capacity, in.used};
+    if (in.waiters != 0) {
+      const entry& head = store().entry_at(in.waiters);
+      state.upgrade_waiting = (head.flags & entry_upgrade) != 0;
+      state.waiters_ahead = state.upgrade_waiting || head.priority >= ask.priority;
+    }
+    return may_enter(state, ask.weight, ask.order, base == nullptr ? 0 : base->weight.get());
+  };
+  const auto is_unused = [&] { return in.holder_count == 0 && in.waiters == 0; };
+
+  if (is_unused()) in.capacity = ask.capacity;
+  bool enters = in.capacity == ask.capacity && fits_in();
+  if (!enters) {  // perhaps only the dead are in the way
+    at.reap(in, now);
+    at.serve(in, now);
+    base = upgraded();
+    if (is_unused()) in.capacity = ask.capacity;
+    enters = in.capacity == ask.capacity && fits_in();
+  }
+  if (ask.replaces != nullptr && base == nullptr) return give_back(not_held_error(ask.name));
+  if (in.capacity != ask.capacity || ask.weight > in.capacity) {
+    return give_back(misfit_error(ask, in.capacity));
+  }
+  if (!enters && !ask.wait) return give_back(entered{});
+
+  entry& one = at.new_entry(in, ask.owner.sequence);
+  one.mode = ask.mode;
+  one.weight = ask.weight;
+  one.ttl = ask.ttl.count();
+  one.since = to_count(now);
+  one.priority = ask.priority;
+  write_text(one.label, ask.label);
+  if (base != nullptr) {
+    one.flags = entry_upgrade;
+    one.converts = store().offset_of(*base);
+  }
+  if (!enters) {
+    at.queue_up(in, one);
+    return waiting(one, ask);
+  }
+  at.hold(in, one, now);
+  return give_back(granted(one, ask.name, ask.owner));
+}
+
+entered file_engine::granted(const entry& one, std::string_view name,
+                             const owner_id& owner) const noexcept {
+  entered out;
+  out.what = entered::kind::granted;
+  out.granted = {name,
+                 owner,
+                 one.mode,
+                 one.weight,
+                 {one.token},
+                 to_steady(one.expires - one.ttl),
+                 nanoseconds{one.ttl},
+                 entry_handle | make_handle(store().offset_of(one), one.serial)};
+  return out;
+}
+
+entered file_engine::waiting(const entry& one, const request& ask) const noexcept {
+  entered out;
+  out.what = entered::kind::waiting;
+  out.waiting.name = ask.name;
+  out.waiting.owner = ask.owner;
+  out.waiting.handle = entry_handle | make_handle(store().offset_of(one), one.serial);
+  return out;
+}
+
+result<entered> file_engine::settle(const request& ask, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  const std::uint64_t hash = hash_name(seed_, ask.name);
+  locked_shard at{env_, shard_of(hash)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  if (auto room = at.reserve(1); !room) return room.error();
+  record* in = at.find(record_kind::lock, ask.name, hash);
+  if (in == nullptr) return entered{};
+  newest_ = std::max(newest_.load(), ask.owner.sequence);  // so that it is searched for
+  at.inflate(*in);
+  const auto now = env_.time.now();
+  at.reap(*in, now);
+  at.serve(*in, now);
+  auto known = find_known(at, *in, ask);
+  at.settle(*in, now);
+  return known.value_or(entered{});
+}
+
+}  // namespace holdfast::engines::file

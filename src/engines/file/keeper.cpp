@@ -1,0 +1,255 @@
+#include "engines/file/keeper.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <future>
+#include <system_error>
+
+namespace holdfast::engines::file {
+
+namespace {
+
+// A wait whose predecessor is in this same process is always told; the others might miss a message when its
+// sender is killed.
+constexpr nanoseconds async_back_stop = std::chrono::seconds{1};
+
+}  // namespace
+
+result<void> keeper::start() {
+  std::promise<result<void>> started;
+  auto outcome = started.get_future();
+  const auto life = [this, &started] {
+    auto who = begin_session(env_.store, config_);
+    if (who) {
+      env_.self = *who;
+      env_.prefix = fast_prefix(who->session, who->generation);
+      notes_read_ = env_.store.session_at(who->session).ring_head.load();
+      started.set_value({});
+      run();
+    } else {
+      started.set_value(who.error());
+    }
+  };
+  try {
+    thread_ = std::thread{life};
+  } catch (const std::system_error& failure) {
+    return error{errc::unavailable,
+                 std::string{"No thread can be started for the session: "} + failure.what() + "."};
+  }
+  return outcome.get();
+}
+
+void keeper::stop() {
+  {
+    const std::lock_guard lock{guard_};
+    closing_ = true;
+  }
+  if (!thread_.joinable()) return;
+  ring();
+  thread_.join();
+}
+
+void keeper::abandon() noexcept {
+  if (thread_.joinable()) thread_.detach();
+}
+
+void keeper::ring() noexcept {
+  session& own = env_.store.session_at(env_.self.session);
+  own.bell.fetch_add(1, std::memory_order_acq_rel);
+  futex_wake(own.bell, 1);
+}
+
+void keeper::add(std::unique_ptr<async_wait> wait) {
+  {
+    const std::lock_guard lock{guard_};
+    added_.push_back(std::move(wait));
+  }
+  ring();
+}
+
+void keeper::ask_to_stop(std::uint32_t cookie) noexcept {
+  {
+    const std::lock_guard lock{guard_};
+    stopped_.push_back(cookie);
+  }
+  ring();
+}
+
+void keeper::run() noexcept {
+  session& own = env_.store.session_at(env_.self.session);
+  lookout watch;
+  for (;;) {
+    const std::uint32_t seen = own.bell.load(std::memory_order_acquire);
+    if (!take_inbox()) break;
+    take_notes();
+    take_deaths();
+    take_timers();
+    watch.clear();
+    for (const auto& [session, cookies] : watchers_)
+      watch.watch_over(env_.store.session_at(session));
+    watch.not_after(timers_.empty() ? env_.time.now() + std::chrono::hours{1}
+                                    : timers_.begin()->first);
+    watch.sleep(env_, own.bell, seen);
+  }
+  close();
+  end_session(env_.store, env_.self);
+}
+
+bool keeper::take_inbox() {
+  std::vector<std::unique_ptr<async_wait>> added;
+  std::vector<std::uint32_t> stopped;
+  {
+    const std::lock_guard lock{guard_};
+    if (closing_) return false;
+    added.swap(added_);
+    stopped.swap(stopped_);
+  }
+  for (auto& wait : added) {
+    do last_cookie_ = (last_cookie_ + 1) % lost_revoked;
+    while (last_cookie_ == 0 || items_.contains(last_cookie_));
+    const auto cookie = last_cookie_;
+    const std::stop_token stop = wait->stop;
+    item& one = items_[cookie];
+    one.wait = std::move(wait);
+    if (stop.stop_possible()) one.on_stop.emplace(stop, canceller{this, cookie});
+    look(cookie);
+  }
+  for (const auto cookie : stopped) give_up(cookie);
+  return true;
+}
+
+void keeper::take_notes() {
+  session& own = env_.store.session_at(env_.self.session);
+  bool missed = false;
+  for (;;) {
+    const std::uint32_t head = own.ring_head.load(std::memory_order_acquire);
+    if (notes_read_ == head) break;
+    if (head - notes_read_ > ring_size) {
+      missed = true;
+      notes_read_ = head - static_cast<std::uint32_t>(ring_size);
+    }
+    const ring_slot& slot = own.ring[notes_read_ % ring_size];
+    const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
+    const std::uint64_t payload = slot.payload.get();
+    // Overwritten while we read it, or its writer was killed, or is about to write it: look at everything.
+    const bool whole = stamp >> 32 == std::uint64_t{notes_read_} + 1 &&
+                       own.ring_head.load(std::memory_order_acquire) - notes_read_ <= ring_size;
+    ++notes_read_;
+    const auto cookie = static_cast<std::uint32_t>(stamp);
+    if (!whole) {
+      missed = true;
+    } else if ((cookie & lost_cookie) == 0) {
+      look(cookie);
+    } else if ((cookie & (lost_revoked - 1)) == (env_.self.generation & (lost_revoked - 1))) {
+      const bool revoked = (cookie & lost_revoked) != 0;
+      config_.listener.on_lost({config_.client, payload}, revoked
+                                                              ? "it was revoked by an operator"
+                                                              : "its ttl passed without a renewal");
+    }
+  }
+  if (missed) look_at_all();
+}
+
+void keeper::take_deaths() {
+  std::vector<std::uint32_t> concerned;
+  for (const auto& [number, cookies] : watchers_) {
+    session& one = env_.store.session_at(number);
+    if (says_alive(life_word(one).load(std::memory_order_acquire))) continue;
+    futex_wake(life_word(one), INT_MAX);  // the kernel woke only us
+    concerned.insert(concerned.end(), cookies.begin(), cookies.end());
+  }
+  for (const auto cookie : concerned) look(cookie);
+}
+
+void keeper::take_timers() {
+  const auto now = env_.time.now();
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const auto cookie = timers_.begin()->second;
+    item& one = items_.at(cookie);
+    if (one.wait->deadline <= now) {
+      give_up(cookie);
+    } else {
+      look(cookie);
+    }
+  }
+}
+
+// ---- one wait
+
+void keeper::look(std::uint32_t cookie) {
+  const auto found = items_.find(cookie);
+  if (found == items_.end()) return;
+  item& one = found->second;
+  forget(cookie, one);
+  const auto now = env_.time.now();
+  outlook out;
+  if (one.wait->look(cookie, out)) {
+    finish(cookie);
+    return;
+  }
+  if (one.wait->deadline <= now) {
+    give_up(cookie);
+    return;
+  }
+  one.watched.assign(out.watched().begin(), out.watched().end());
+  for (const auto session : one.watched) watchers_[session].insert(cookie);
+  one.due = std::min(out.again, one.wait->deadline);
+  if (!one.watched.empty()) {
+    one.due = std::min(one.due, now + (env_.can_wait_any ? async_back_stop : look_again));
+  }
+  one.due = std::max(
+      one.due, now + std::chrono::microseconds{100});  // whatever the clock says: no busy loop
+  timers_.emplace(one.due, cookie);
+}
+
+void keeper::forget(std::uint32_t cookie, item& one) {
+  timers_.erase({one.due, cookie});
+  for (const auto session : one.watched) {
+    const auto found = watchers_.find(session);
+    if (found == watchers_.end()) continue;
+    found->second.erase(cookie);
+    if (found->second.empty()) watchers_.erase(found);
+  }
+  one.watched.clear();
+}
+
+void keeper::finish(std::uint32_t cookie) {
+  auto node = items_.extract(cookie);
+  forget(cookie, node.mapped());
+  node.mapped().on_stop.reset();
+  node.mapped().wait->complete();
+}
+
+void keeper::give_up(std::uint32_t cookie) {
+  const auto found = items_.find(cookie);
+  if (found == items_.end()) return;
+  found->second.wait->give_up();
+  finish(cookie);
+}
+
+void keeper::look_at_all() {
+  std::vector<std::uint32_t> moved;
+  for (const auto& [cookie, one] : items_) {
+    if (one.wait->may_have_moved()) moved.push_back(cookie);
+  }
+  for (const auto cookie : moved) look(cookie);
+}
+
+void keeper::close() {
+  while (!items_.empty()) {
+    const auto cookie = items_.begin()->first;
+    items_.begin()->second.wait->cancel();
+    finish(cookie);
+  }
+  std::vector<std::unique_ptr<async_wait>> added;
+  {
+    const std::lock_guard lock{guard_};
+    added.swap(added_);
+  }
+  for (auto& wait : added) {
+    wait->cancel();
+    wait->complete();
+  }
+}
+
+}  // namespace holdfast::engines::file

@@ -1,0 +1,166 @@
+// inspect, list, revoke: the operators' view.
+#include "engines/file/file_engine.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace holdfast::engines::file {
+
+namespace {
+
+// Who the session is, as long as it still is the one that the entry means.
+void describe_session(session& one, std::uint32_t generation, holder_info& out) {
+  out.owner.client = {one.nonce[0].get(), one.nonce[1].get()};
+  out.pid = one.pid;
+  out.host = read_text(one.host);
+  if (one.generation.load(std::memory_order_acquire) == generation) return;
+  out.owner.client = {};
+  out.pid = 0;
+  out.host.clear();
+}
+
+holder_info describe_entry(mapping& store, const entry& one, steady_time now) {
+  holder_info out;
+  describe_session(store.session_at(one.session), one.generation, out);
+  out.owner.sequence = one.sequence;
+  out.mode = one.mode;
+  out.weight = one.weight;
+  out.age = now - to_steady(one.since);
+  out.priority = one.priority;
+  out.label = read_text(one.label);
+  if (one.state == entry_state::holding) {
+    out.token.value = one.token;
+    out.expires_in = to_steady(one.expires) - now;
+  }
+  return out;
+}
+
+// A fast holder writes its notes after it has the lock; until they fit the word, less is known about it.
+holder_info describe_fast(mapping& store, const record& in, std::uint64_t word, steady_time now) {
+  const auto holder = holder_of(word);
+  session& whose = store.session_at(holder.session);
+  holder_info out;
+  describe_session(whose, whose.generation.load(), out);
+  out.weight = rw_capacity;
+  out.expires_in = to_steady(expiry_of(word, to_count(now), longest_ttl.count())) - now;
+  out.owner.sequence = holder.sequence;
+  const std::uint64_t sequence = in.note_sequence, token = in.note_token;
+  const std::int64_t since = in.note_since;
+  std::string label = read_text(in.note_label);
+  if (in.note_signature.get() == signature(word, sequence, token)) {
+    out.owner.sequence = sequence;
+    out.token.value = token;
+    out.age = now - to_steady(since);
+    out.label = std::move(label);
+  }
+  return out;
+}
+
+bool is_live_fast(mapping& store, std::uint64_t word, steady_time now) {
+  if (tag_of(word) != word_tag::fast) return false;
+  const auto holder = holder_of(word);
+  return may_be_alive(store.session_at(holder.session), holder.generation) &&
+         to_count(now) <= expiry_of(word, to_count(now), longest_ttl.count());
+}
+
+lock_info describe(locked_shard& at, const record& in, steady_time now) {
+  mapping& store = at.store();
+  lock_info out;
+  out.name.assign(in.name.data(), in.name_length);
+  const std::uint64_t word = in.word.load(std::memory_order_acquire);
+  out.version = at.version_of(in, now);
+  if (is_live_fast(store, word, now)) {
+    out.capacity = rw_capacity;
+    out.holders.push_back(describe_fast(store, in, word, now));
+    return out;
+  }
+  for (offset e = in.holders; e != 0; e = store.entry_at(e).next) {
+    const entry& one = store.entry_at(e);
+    if ((one.flags & entry_shadow) != 0 || at.is_gone(one, now)) continue;
+    out.holders.push_back(describe_entry(store, one, now));
+  }
+  std::sort(out.holders.begin(), out.holders.end(),
+            [](const holder_info& a, const holder_info& b) { return a.token < b.token; });
+  for (offset e = in.waiters; e != 0; e = store.entry_at(e).next) {
+    const entry& one = store.entry_at(e);
+    if (!is_alive(store.session_at(one.session), one.generation)) continue;
+    out.waiters.push_back(describe_entry(store, one, now));
+  }
+  if (!out.holders.empty() || !out.waiters.empty()) out.capacity = in.capacity;
+  return out;
+}
+
+}  // namespace
+
+result<lock_info> file_engine::inspect(std::string_view name, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  const std::uint64_t hash = hash_name(seed_, name);
+  locked_shard at{env_, shard_of(hash)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  record* in = at.find(record_kind::lock, name, hash);
+  if (in != nullptr) {
+    const auto now = env_.time.now();
+    if (at.reap(*in, now)) at.settle(*in, now);
+    return describe(at, *in, now);
+  }
+  lock_info nothing;
+  nothing.name = name;
+  return nothing;
+}
+
+result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::size_t limit,
+                                                 const call& limits) {
+  if (is_forked()) return forked_error(store());
+  std::vector<lock_info> out;
+  const auto by_name = [](const lock_info& a, const lock_info& b) { return a.name < b.name; };
+  for (std::uint32_t i = 0; i < shard_count; ++i) {
+    if (store().shard_at(i).chunks == 0) continue;
+    locked_shard at{env_, i};
+    if (auto locked = at.lock(limits); !locked) return locked.error();
+    const auto now = env_.time.now();
+    at.for_each_record([&](record& in) {
+      const word_tag tag = tag_of(in.word.load(std::memory_order_acquire));
+      if (in.kind != record_kind::lock || tag == word_tag::closed || tag == word_tag::free) return;
+      if (!std::string_view{in.name.data(), in.name_length}.starts_with(prefix)) return;
+      auto info = describe(at, in, now);
+      if (!info.holders.empty() || !info.waiters.empty()) out.push_back(std::move(info));
+    });
+    if (out.size() > 2 * limit + 1024) {  // keep only what can still be among the first
+      std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(limit), out.end(),
+                       by_name);
+      out.resize(limit);
+    }
+  }
+  std::sort(out.begin(), out.end(), by_name);
+  if (out.size() > limit) out.resize(limit);
+  return out;
+}
+
+result<std::size_t> file_engine::revoke(std::string_view name, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  const std::uint64_t hash = hash_name(seed_, name);
+  locked_shard at{env_, shard_of(hash)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  if (auto room = at.reserve(1); !room) return room.error();
+  record* in = at.find(record_kind::lock, name, hash);
+  if (in == nullptr) return std::size_t{0};
+  const auto now = env_.time.now();
+  at.inflate(*in);
+  at.reap(*in, now);
+  std::size_t ended = 0;
+  while (in->holders != 0) {
+    entry* one = &store().entry_at(in->holders);
+    // A base that is not the first goes with its upgrade; if it is the first, look behind it.
+    while ((one->flags & entry_shadow) != 0 && one->next != 0) one = &store().entry_at(one->next);
+    at.tell_lost(*one, true);
+    at.drop_holder(*in, *one);
+    ++ended;
+  }
+  // The fence is above every token given so far, also while nobody holds the lock.
+  in->token.fetch_add(1, std::memory_order_seq_cst);
+  at.changed(*in);
+  at.settle(*in, now);
+  return ended;
+}
+
+}  // namespace holdfast::engines::file

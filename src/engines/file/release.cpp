@@ -1,0 +1,149 @@
+// release, renew, downgrade: what a holder does.
+#include "engines/file/file_engine.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::engines::file {
+
+error not_held_error(std::string_view name) {
+  return {errc::not_held,
+          fmt::format("The lock \"{}\" is not held by this owner (any more); nothing was changed.",
+                      name)};
+}
+
+result<void> file_engine::release(const grant& held, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  if ((held.handle & entry_handle) == 0) {
+    std::uint64_t word =
+        fast_word(env_.prefix, held.owner.sequence, to_count(held.valid_from + held.ttl));
+    record& in = store().record_at(where_of(held.handle));
+    if (in.word.compare_exchange_strong(word, free_word(life_of(held.handle)),
+                                        std::memory_order_seq_cst, std::memory_order_relaxed)) {
+      return {};
+    }
+  }
+  return release_slowly(held, limits);
+}
+
+// Still in its word, but with another expiry than the grant says: a renewal overtook us.
+bool file_engine::give_back_fast(record& in, const grant& held) noexcept {
+  std::uint64_t word = in.word.load(std::memory_order_acquire);
+  return tag_of(word) == word_tag::fast && notes_are_of(in, word, held.owner.sequence) &&
+         in.word.compare_exchange_strong(word, free_word(life_of(held.handle)));
+}
+
+result<void> file_engine::release_slowly(const grant& held, const call& limits) {
+  locked_shard at{env_, shard_with(held.handle)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  record* in = nullptr;
+  if (entry* one = at.find_holder(held, in)) {
+    at.drop_holder(*in, *one);
+    at.settle(*in, env_.time.now());
+    return {};
+  }
+  const bool is_record =
+      (held.handle & entry_handle) == 0 && in != nullptr && in->incarnation == life_of(held.handle);
+  if (is_record && give_back_fast(*in, held)) return {};
+  return not_held_error(held.name);
+}
+
+bool file_engine::contended(const grant& held) const noexcept {
+  const bool is_entry = (held.handle & entry_handle) != 0;
+  const offset where = where_of(held.handle);
+  const record& in = store().record_at(is_entry ? store().entry_at(where).record.get() : where);
+  return tag_of(in.word.load(std::memory_order_relaxed)) != word_tag::fast && in.waiter_count != 0;
+}
+
+// ---- renew
+
+result<void> file_engine::renew(std::span<renewal> batch, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  for (renewal& one : batch) {
+    if (auto asked = renew_one(one, limits); !asked) return asked;
+  }
+  return {};
+}
+
+// An uncontended lock is prolonged where it stands. Whoever is over its time is lost, even if nobody else
+// wanted it yet.
+bool file_engine::renew_fast(record& in, const grant& held, renewal& one) noexcept {
+  std::uint64_t word = in.word.load(std::memory_order_acquire);
+  if (tag_of(word) != word_tag::fast || !notes_are_of(in, word, held.owner.sequence)) return false;
+  const std::int64_t sent = to_count(env_.time.now());
+  if (sent > expiry_of(word, sent, longest_ttl.count())) return false;
+  const std::uint64_t token = in.note_token;
+  const std::int64_t expires = rounded_expiry(sent + held.ttl.count());
+  const std::uint64_t next = fast_word(env_.prefix, held.owner.sequence, expires);
+  if (!in.word.compare_exchange_strong(word, next)) return false;
+  in.note_signature.publish(signature(next, held.owner.sequence, token));
+  one.answer = renewal::verdict::held;
+  one.valid_from = to_steady(expires - held.ttl.count());
+  return true;
+}
+
+result<void> file_engine::renew_one(renewal& one, const call& limits) {
+  const grant& held = *one.held;
+  one.answer = renewal::verdict::unknown;
+  if ((held.handle & entry_handle) == 0) {
+    record& in = store().record_at(where_of(held.handle));
+    if (in.incarnation == life_of(held.handle) && renew_fast(in, held, one)) return {};
+  }
+  locked_shard at{env_, shard_with(held.handle)};
+  if (auto locked = at.lock(limits); !locked) return locked;
+  record* in = nullptr;
+  entry* found = at.find_holder(held, in);
+  const auto now = env_.time.now();
+  one.answer = renewal::verdict::lost;
+  if (found == nullptr) return {};
+  if (to_count(now) > found->expires) {
+    at.drop_holder(*in, *found);
+    at.settle(*in, now);
+    return {};
+  }
+  found->ttl = held.ttl.count();
+  found->expires = to_count(now + held.ttl);
+  // Made from our fast word by somebody who did not know us; now everything is known.
+  found->sequence = held.owner.sequence;
+  found->token = held.token.value;
+  found->flags = found->flags & ~entry_fast;
+  one.answer = renewal::verdict::held;
+  one.valid_from = now;
+  return {};
+}
+
+// ---- downgrade
+
+result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call& limits) {
+  if (is_forked()) return forked_error(store());
+  locked_shard at{env_, shard_with(held.handle)};
+  if (auto locked = at.lock(limits); !locked) return locked.error();
+  if (auto room = at.reserve(1); !room) return room.error();
+  if ((held.handle & entry_handle) == 0) {
+    record& in = store().record_at(where_of(held.handle));
+    const std::uint64_t word = in.word.load(std::memory_order_acquire);
+    if (tag_of(word) == word_tag::fast && in.incarnation == life_of(held.handle)) at.inflate(in);
+  }
+  record* in = nullptr;
+  entry* one = at.find_holder(held, in);
+  const auto now = env_.time.now();
+  if (one == nullptr || at.is_gone(*one, now)) return not_held_error(held.name);
+  const std::uint64_t weight = to == lock_mode::shared ? 1 : upgradeable_weight;
+  if (weight > one->weight) {
+    return error{errc::misconfigured,
+                 fmt::format("The lock \"{}\" is held as {}; it cannot be downgraded to {}.",
+                             held.name, to_string(one->mode), to_string(to))};
+  }
+  if ((one->flags & entry_fast) != 0 || one->ttl == 0) {
+    one->sequence = held.owner.sequence;
+    one->token = held.token.value;
+    one->ttl = held.ttl.count();
+    one->flags = one->flags & ~entry_fast;
+  }
+  is_new(held.owner.sequence);
+  at.resize(*in, *one, weight, to);
+  const grant shrunk = granted(*one, held.name, held.owner).granted;
+  at.settle(*in, now);
+  return shrunk;
+}
+
+}  // namespace holdfast::engines::file

@@ -1,0 +1,102 @@
+#include "engines/file/session.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+namespace holdfast::engines::file {
+
+namespace {
+
+// The next place whose last owner is gone. REQUIRES: header.growing.
+session* find_place(mapping& store, std::uint32_t& index) {
+  header& top = store.head();
+  for (std::uint32_t i = 0; i < session_count; ++i) {
+    index = (top.next_session + i) % session_count;
+    session& one = store.session_at(index);
+    if (says_alive(life_word(one).load(std::memory_order_acquire))) continue;
+    // Round robin, so that a place rests as long as possible between two owners.
+    top.next_session = (index + 1) % session_count;
+    return &one;
+  }
+  return nullptr;
+}
+
+void move_in(session& one, const engine_config& config) {
+  one.pid = config.pid;
+  one.nonce[0] = config.client[0];
+  one.nonce[1] = config.client[1];
+  write_text(one.host, config.host);
+}
+
+}  // namespace
+
+result<identity> begin_session(mapping& store, const engine_config& config) {
+  if (auto locked = store.lock_growing(); !locked) return locked.error();
+  identity who;
+  session* place = find_place(store, who.session);
+  if (place != nullptr) {
+    who.generation = place->generation.load(std::memory_order_relaxed) + 1;
+    place->generation.store(who.generation, std::memory_order_release);
+    move_in(*place, config);
+    const int got = pthread_mutex_trylock(&place->alive);
+    if (got == EOWNERDEAD) pthread_mutex_consistent(&place->alive);
+    if (got != 0 && got != EOWNERDEAD) place = nullptr;
+  }
+  store.unlock_growing();
+  if (place == nullptr) {
+    return error{
+        errc::unavailable,
+        fmt::format("The store {} has {} clients attached, which is the most it can have; close "
+                    "some, or share one client per process.",
+                    store.path(), session_count)};
+  }
+  futex_wake(life_word(*place), INT_MAX);  // whoever still waits for the predecessor's end
+  return who;
+}
+
+void end_session(mapping& store, const identity& who) noexcept {
+  session& one = store.session_at(who.session);
+  pthread_mutex_unlock(&one.alive);
+  // glibc wakes one sleeper, and only if it saw the flag; all of them have something to do.
+  futex_wake(life_word(one), INT_MAX);
+}
+
+void leave_note(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept {
+  const auto position = to.ring_head.fetch_add(1, std::memory_order_acq_rel);
+  ring_slot& slot = to.ring[position % ring_size];
+  slot.payload = payload;
+  slot.stamp.store(std::uint64_t{position + 1} << 32 | cookie, std::memory_order_release);
+  to.bell.fetch_add(1, std::memory_order_acq_rel);
+  futex_wake(to.bell, 1);
+}
+
+void write_text(text_words& to, std::string_view text) noexcept {
+  std::array<char, sizeof(text_words)> bytes{};
+  std::size_t length = std::min(text.size(), bytes.size());
+  while (length < text.size() && length > 0 &&
+         (static_cast<unsigned char>(text[length]) & 0xC0U) == 0x80U) {
+    --length;
+  }
+  std::memcpy(bytes.data(), text.data(), length);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
+    to[i] = word;
+    if (text.empty()) return;  // the first word says it all
+  }
+}
+
+std::string read_text(const text_words& from) {
+  std::array<char, sizeof(text_words)> bytes{};
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const std::uint64_t word = from[i];
+    std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
+  }
+  return {bytes.data(), strnlen(bytes.data(), bytes.size())};
+}
+
+}  // namespace holdfast::engines::file

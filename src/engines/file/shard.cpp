@@ -1,0 +1,149 @@
+#include "engines/file/shard.hpp"
+
+#include "engines/file/recovery.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace holdfast::engines::file {
+
+namespace {
+
+// The mutex is held for microseconds. Only a process that was stopped or frozen right then keeps it longer.
+constexpr nanoseconds patience = std::chrono::seconds{2};
+
+// A deadline that is over must not fail a call that would only have waited for a moment.
+nanoseconds patience_for(const call& limits) {
+  if (limits.deadline == steady_time::max()) return patience;
+  return std::max<nanoseconds>(limits.deadline - std::chrono::steady_clock::now(), patience);
+}
+
+}  // namespace
+
+// Multiply and fold over words, seeded per file, so that nobody can choose names that all meet in one bucket.
+std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
+  constexpr std::uint64_t factor = 0x9FB21C651E98DF25U;
+  const auto fold = [](std::uint64_t a, std::uint64_t b) {
+    a = (a ^ a >> 32) * b;
+    return a ^ a >> 29;
+  };
+  std::uint64_t sum = seed ^ name.size() * factor;
+  while (!name.empty()) {
+    std::uint64_t word = 0;
+    const auto part = std::min(name.size(), sizeof word);
+    std::memcpy(&word, name.data(), part);
+    sum = fold(sum ^ word, factor | 1);
+    name.remove_prefix(part);
+  }
+  return fold(sum ^ sum >> 32, factor);
+}
+
+result<void> locked_shard::lock(const call& limits) {
+  int got = pthread_mutex_trylock(&shard_.mutex);
+  if (got == EBUSY) got = lock_within(shard_.mutex, patience_for(limits));
+  if (got != 0 && got != EOWNERDEAD) {
+    return error{
+        errc::unavailable,
+        fmt::format("The store {} does not answer: another process has been busy in it for too "
+                    "long; perhaps it is stopped ({}).",
+                    store_.path(), std::strerror(got))};
+  }
+  locked_ = true;
+  if (!store_.sees_everything()) {
+    if (got == EOWNERDEAD) pthread_mutex_consistent(&shard_.mutex);
+    return error{
+        errc::unavailable,
+        fmt::format("The store {} was enlarged beyond the max_size of this client by another one; "
+                    "open it again.",
+                    store_.path())};
+  }
+  if (got == EOWNERDEAD) after_crash();
+  return {};
+}
+
+void locked_shard::unlock() noexcept {
+  if (!locked_) return;
+  locked_ = false;
+  pthread_mutex_unlock(&shard_.mutex);
+  flush();
+}
+
+// Somebody was killed while it had the mutex. If we are killed in here, the next one finds the same.
+void locked_shard::after_crash() noexcept {
+  rebuild(store_, index_);
+  shard_.mended = shard_.mended + 1;
+  pthread_mutex_consistent(&shard_.mutex);
+  const auto now = env_.time.now();
+  for_each_record([this, now](record& one) {
+    if (one.word.load(std::memory_order_acquire) != slow_word) return;
+    changed(one);
+    settle(one, now);
+    // It may have granted or removed something and not lived to say so.
+    for (offset e = one.holders; e != 0; e = at(e).next) wake(at(e));
+    for (offset e = one.waiters; e != 0; e = at(e).next) wake(at(e));
+  });
+}
+
+void locked_shard::notify(const notice& one) noexcept {
+  if (notice_count_ == notices_.size()) flush();
+  notices_[notice_count_++] = one;
+}
+
+void locked_shard::flush() noexcept {
+  for (std::uint32_t i = 0; i < notice_count_; ++i) {
+    const notice& one = notices_[i];
+    // The entry may be somebody else's by now; a needless nudge is harmless.
+    if (one.sleeper != nullptr) {
+      nudge(*one.sleeper);
+    } else {
+      leave_note(store_.session_at(one.session), one.cookie, one.payload);
+    }
+  }
+  notice_count_ = 0;
+}
+
+void locked_shard::wake(entry& one) noexcept {
+  const std::uint32_t cookie = one.cookie;
+  if (cookie == 0) {
+    notify({&one, 0, 0, 0});
+  } else {
+    notify({nullptr, one.session, cookie, 0});
+  }
+}
+
+void locked_shard::tell_lost(const entry& holder, bool revoked) noexcept {
+  session& whose = store_.session_at(holder.session);
+  if ((holder.flags & entry_fast) != 0 || !is_alive(whose, holder.generation)) return;
+  const std::uint32_t generation = holder.generation & (lost_revoked - 1);
+  notify({nullptr, holder.session, lost_cookie | (revoked ? lost_revoked : 0) | generation,
+          holder.sequence});
+}
+
+// ---- versions
+
+void locked_shard::changed(record& in) noexcept {
+  in.version = ++shard_.last_version;
+  for (offset e = in.watchers; e != 0; e = at(e).next) wake(at(e));
+}
+
+std::uint64_t locked_shard::version_of(const record& in, steady_time now) const noexcept {
+  const std::uint64_t word = in.word.load(std::memory_order_acquire);
+  bool held = false;
+  if (tag_of(word) == word_tag::fast) {
+    const auto holder = holder_of(word);
+    held = may_be_alive(store_.session_at(holder.session), holder.generation) &&
+           to_count(now) <= expiry_of(word, to_count(now), longest_ttl.count());
+  }
+  for (offset e = in.holders; e != 0 && !held; e = at(e).next) held = !is_gone(at(e), now);
+  if (!held) return 0;
+  return in.version * 0x9E3779B97F4A7C15U + in.token.load(std::memory_order_acquire);
+}
+
+bool locked_shard::has_counter(const record& in) const noexcept {
+  return in.exists != 0 && wall_nanoseconds() - in.changed < in.keep;
+}
+
+}  // namespace holdfast::engines::file

@@ -1,0 +1,70 @@
+// The attendant is an engine's one thread, started when first needed: it completes async waits
+// (met, too late, or stopped) and tells core of lost grants. Whoever changes the store only leaves
+// it a note, so nobody ever runs a stranger's continuation while holding the store's guard, or on a
+// thread that was merely releasing a lock.
+#pragma once
+
+#include "engines/memory/waits.hpp"
+
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace holdfast::engines::memory {
+
+class attendant final : public session, public std::enable_shared_from_this<attendant> {
+ public:
+  attendant(std::shared_ptr<store> in, const engine_config& config);
+
+  // `finish` is called once: by this thread when there is nothing to wait for, else by the
+  // attendant's. After end() at the latest, met or not.
+  void start(std::unique_ptr<condition> what, const call& limits, std::function<void()> finish);
+
+  // Finishes every wait, and ends the client's session in the store.
+  void end();
+
+  // From the store, with its guard held.
+  void lost(const owner_id& owner, std::string_view why) override;
+  const std::string& host() const noexcept override { return host_; }
+  std::int64_t pid() const noexcept override { return pid_; }
+
+ private:
+  struct wait;
+  struct stop_note {
+    attendant* self;
+    wait* what;
+    void operator()() const noexcept;
+  };
+  struct loss {
+    owner_id owner;
+    std::string why;
+  };
+  using schedule = std::set<std::pair<steady_time, wait*>>;
+
+  void need_thread();
+  void run();
+  bool is_over(wait& one, steady_time now);
+  void look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>& over);
+  void sleep(std::unique_lock<std::mutex>& guard);
+  std::unique_ptr<wait> take(wait& one);
+
+  const std::shared_ptr<store> in_;
+  const class clock& clock_;
+  engine_listener& listener_;
+  const std::string host_;
+  const std::int64_t pid_;
+
+  // Under the store's guard.
+  std::condition_variable changed_;
+  bool noted_ = false;
+  bool ending_ = false;
+  schedule waits_;  // by the time at which to look at each next; those with a note are due at once
+  std::vector<loss> losses_;
+  std::thread thread_;
+};
+
+}  // namespace holdfast::engines::memory

@@ -1,0 +1,145 @@
+// The store's other half: what operators see, and counters.
+#include "engines/memory/store.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace holdfast::engines::memory {
+
+// ---- operators' view
+
+holder_info store::describe(const entry& one, bool holds, steady_time now) {
+  holder_info out;
+  out.owner = one.owner;
+  out.mode = one.mode;
+  out.weight = one.weight;
+  out.token = one.token;
+  out.age = now - one.since;
+  if (holds) out.expires_in = one.expires - now;
+  out.priority = one.priority;
+  out.pid = one.who->pid();
+  out.host = one.who->host();
+  out.label = one.label;
+  return out;
+}
+
+lock_info store::inspect(std::string_view name, steady_time now) {
+  lock_info out;
+  out.name = name;
+  const auto at = find_swept(name, now);
+  if (at == locks_.end()) return out;
+  out.capacity = at->second.capacity;
+  out.version = at->second.version;
+  for (const auto& one : at->second.holders) out.holders.push_back(describe(one, true, now));
+  for (const auto& one : at->second.queue) out.waiters.push_back(describe(one, false, now));
+  return out;
+}
+
+std::vector<lock_info> store::list(std::string_view prefix, std::size_t limit, steady_time now) {
+  std::vector<std::string> names;  // first, because looking at a lock may forget it
+  for (auto at = locks_.lower_bound(prefix); at != locks_.end(); ++at) {
+    if (!at->first.starts_with(prefix)) break;
+    names.push_back(at->first);
+  }
+  std::vector<lock_info> out;
+  for (const auto& name : names) {
+    if (out.size() == limit) break;
+    auto info = inspect(name, now);
+    if (!info.holders.empty() || !info.waiters.empty()) out.push_back(std::move(info));
+  }
+  return out;
+}
+
+bool store::contended(std::string_view name) const {
+  const auto at = locks_.find(name);
+  return at != locks_.end() && !at->second.queue.empty();
+}
+
+// ---- counters
+
+store::tally_map::iterator store::find_kept(std::string_view name, steady_time now) {
+  auto at = tallies_.find(name);
+  if (at != tallies_.end() && now - at->second.changed >= at->second.keep) {
+    const topic about{topic::what::counter, at->first};
+    tallies_.erase(at);
+    wake(about);
+    at = tallies_.end();
+  }
+  return at;
+}
+
+counter store::count(const counter_request& ask, steady_time now) {
+  auto at = find_kept(ask.name, now);
+  counter out;
+  out.applied = apply(ask, at, now);
+  out.exists = at != tallies_.end();
+  if (out.exists) {
+    out.value = at->second.value;
+    out.version = at->second.version;
+  }
+  return out;
+}
+
+// Says whether the operation applied, and leaves in `at` where the counter is now, if anywhere.
+bool store::apply(const counter_request& ask, tally_map::iterator& at, steady_time now) {
+  const bool exists = at != tallies_.end();
+  std::int64_t value = ask.operand;
+  switch (ask.op) {
+    case counter_op::read:
+      return true;
+    case counter_op::create:
+      if (exists) return false;
+      break;
+    case counter_op::store:
+      break;
+    case counter_op::add:
+      if (!exists) return false;
+      if (__builtin_add_overflow(at->second.value, ask.operand, &value)) {
+        value = std::numeric_limits<std::int64_t>::max();  // a count is never negative, so only up
+      }
+      value = std::max<std::int64_t>(value, 0);
+      if (value == at->second.value) return true;  // no change: no version, no longer life
+      break;
+    case counter_op::compare_exchange:
+      if (!exists || at->second.value != ask.expected) return false;
+      break;
+    case counter_op::erase:
+      if (!exists) return false;
+      tallies_.erase(at);
+      at = tallies_.end();
+      wake({topic::what::counter, std::string{ask.name}});
+      return true;
+  }
+  if (!exists) at = tallies_.emplace(ask.name, tally{}).first;
+  const auto keep = ask.keep > nanoseconds::zero() ? ask.keep : at->second.keep;
+  at->second = tally{value, ++last_version_, now, keep};
+  wake({topic::what::counter, at->first});
+  return true;
+}
+
+// ---- watching
+
+std::uint64_t store::version(watch_kind kind, std::string_view name, steady_time now) {
+  if (kind == watch_kind::counter) {
+    const auto at = find_kept(name, now);
+    return at == tallies_.end() ? 0 : at->second.version;
+  }
+  const auto at = find_swept(name, now);
+  return at == locks_.end() ? 0 : at->second.version;
+}
+
+steady_time store::next_change(watch_kind kind, std::string_view name) const {
+  auto next = steady_time::max();
+  if (kind == watch_kind::counter) {
+    const auto at = tallies_.find(name);
+    if (at == tallies_.end()) return next;
+    const bool for_ever = at->second.keep >= next - at->second.changed;
+    return for_ever ? next : at->second.changed + at->second.keep;
+  }
+  const auto at = locks_.find(name);
+  if (at == locks_.end()) return next;
+  for (const auto& holder : at->second.holders) next = std::min(next, holder.expires);
+  return next;
+}
+
+}  // namespace holdfast::engines::memory

@@ -1,0 +1,222 @@
+#include "child.hpp"
+
+#include "exit_codes.hpp"
+#include "output.hpp"
+#include "text.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+extern char** environ;  // NOLINT(readability-redundant-declaration)
+
+namespace holdfast::cli {
+
+namespace {
+
+// Both forms: the text owns the bytes, the pointers are what exec wants. Built before the fork, because after it, in
+// a process that had other threads, nothing may allocate.
+struct exec_list {
+  explicit exec_list(std::vector<std::string> items) : text(std::move(items)) {
+    for (auto& item : text) pointers.push_back(item.data());
+    pointers.push_back(nullptr);
+  }
+  std::vector<std::string> text;
+  std::vector<char*> pointers;
+};
+
+exec_list merged(const environment& changes) {
+  std::vector<std::string> items;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view item{*entry};
+    if (!changes.contains(std::string{item.substr(0, item.find('='))})) items.emplace_back(item);
+  }
+  for (const auto& [name, value] : changes)
+    if (value) items.push_back(name + '=' + *value);
+  return exec_list{std::move(items)};
+}
+
+exec_list through_shell(const program& what) {
+  std::vector<std::string> words{"/bin/sh", what.path};
+  words.insert(words.end(), what.words.begin() + 1, what.words.end());
+  return exec_list{std::move(words)};
+}
+
+program_error cannot_run(const std::string& word, int error) {
+  if (error == ENOENT || error == ENOTDIR)
+    return {exit_code::not_found, fmt::format("The command \"{}\" was not found.", word)};
+  return {exit_code::not_executable,
+          fmt::format("The command \"{}\" cannot be run: {}.", word, std::strerror(error))};
+}
+
+// 0 when it is a file we may execute, else why not.
+int executable(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) return errno;
+  if (S_ISDIR(about.st_mode)) return EISDIR;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+// Everything the child needs after the fork, as plain data: from there on only async-signal-safe calls.
+struct launch {
+  const char* path;
+  char* const* words;
+  char* const* shell_words;
+  char* const* variables;
+  const sigset_t* mask;
+  int terminal;
+  int when_orphaned;
+  pid_t parent;
+  int error_line;
+};
+
+[[noreturn]] void become(const launch& plan) noexcept {
+  ::setpgid(0, 0);
+  if (plan.terminal >= 0) ::tcsetpgrp(plan.terminal, ::getpid());  // SIGTTOU is blocked still
+  if (plan.when_orphaned != 0) {
+    ::prctl(PR_SET_PDEATHSIG, plan.when_orphaned);
+    if (::getppid() != plan.parent) ::_exit(exit_code::lost);  // it died before we had asked
+  }
+  std::signal(SIGPIPE, was_broken_pipe_ignored() ? SIG_IGN : SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, plan.mask, nullptr);
+  ::execve(plan.path, plan.words, plan.variables);
+  // A script without a #! line: shells run it themselves, and so does execvp.
+  if (errno == ENOEXEC) ::execve("/bin/sh", plan.shell_words, plan.variables);
+  const int error = errno;
+  [[maybe_unused]] const auto written = ::write(plan.error_line, &error, sizeof error);
+  ::_exit(exit_code::not_executable);
+}
+
+std::array<descriptor, 2> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "A pipe cannot be created");
+  return {descriptor{ends[0]}, descriptor{ends[1]}};
+}
+
+}  // namespace
+
+program find_program(const std::vector<std::string>& words) {
+  const std::string& word = words.front();
+  if (word.empty()) throw cannot_run(word, ENOENT);
+  if (word.find('/') != std::string::npos) {
+    if (const int error = executable(word); error != 0) throw cannot_run(word, error);
+    return {word, words};
+  }
+  const char* variable = std::getenv("PATH");
+  std::string_view rest = variable == nullptr ? "/usr/local/bin:/usr/bin:/bin" : variable;
+  int verdict = ENOENT;
+  for (bool more = true; more;) {
+    const auto colon = rest.find(':');
+    const auto folder = rest.substr(0, colon);
+    more = colon != std::string_view::npos;
+    if (more) rest.remove_prefix(colon + 1);
+    const auto path = (folder.empty() ? std::string{"."} : std::string{folder}) + '/' + word;
+    const int error = executable(path);
+    if (error == 0) return {path, words};
+    if (error == EACCES) verdict = EACCES;  // found, in a way; a later folder may do better
+  }
+  throw cannot_run(word, verdict);
+}
+
+pid_t start(const program& what, const environment& changes, const signal_inbox& signals,
+            int terminal, int when_orphaned) {
+  const exec_list words{what.words};
+  const auto shell_words = through_shell(what);
+  const auto variables = merged(changes);
+  auto [error_in, error_out] = make_pipe();
+  const launch plan{what.path.c_str(),
+                    words.pointers.data(),
+                    shell_words.pointers.data(),
+                    variables.pointers.data(),
+                    &signals.original_mask(),
+                    terminal,
+                    when_orphaned,
+                    ::getpid(),
+                    error_out.get()};
+  const pid_t pid = ::fork();
+  if (pid < 0)
+    throw std::system_error(errno, std::generic_category(), "A process cannot be started");
+  if (pid == 0) become(plan);
+  ::setpgid(pid,
+            pid);  // the child does so as well: whoever comes first, the group exists from here on
+  error_out.close();
+  int error = 0;
+  if (::read(error_in.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
+    ::waitpid(pid, nullptr, 0);
+    throw cannot_run(what.words.front(), error);
+  }
+  return pid;
+}
+
+namespace {
+
+void end_group(pid_t group, std::chrono::nanoseconds grace) noexcept {
+  ::kill(-group, SIGTERM);
+  ::kill(-group, SIGCONT);  // a stopped process cannot act on SIGTERM
+  const auto deadline = std::chrono::steady_clock::now() + grace;
+  while (group_exists(group) && std::chrono::steady_clock::now() < deadline) ::poll(nullptr, 0, 10);
+  ::kill(-group, SIGKILL);
+}
+
+// The guard's whole life. Nothing but system calls: it is a fork that never becomes another program.
+[[noreturn]] void stand_guard(int line, guard_process::duty what, std::chrono::nanoseconds grace,
+                              const std::string& warning) noexcept {
+  ::setpgid(0, 0);
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::prctl(PR_SET_NAME, "holdfast-guard");
+  ::close(STDIN_FILENO);
+  ::close(STDOUT_FILENO);  // whoever reads our output must see its end when holdfast ends
+  pid_t group = 0;
+  pid_t message = 0;
+  while (::read(line, &message, sizeof message) == static_cast<ssize_t>(sizeof message))
+    group = message;
+  if (group > 0 && what == guard_process::duty::end_the_group) {
+    end_group(group, grace);
+  } else if (group > 0) {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, warning.data(), warning.size());
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+guard_process::guard_process(duty what, std::chrono::nanoseconds grace, std::string warning) {
+  warning = fmt::format("holdfast: warning: {}\n", printable(warning));
+  auto [read_end, write_end] = make_pipe();
+  pid_ = ::fork();
+  if (pid_ < 0)
+    throw std::system_error(errno, std::generic_category(), "A process cannot be started");
+  if (pid_ == 0) {
+    write_end.close();
+    stand_guard(read_end.get(), what, grace, warning);
+  }
+  line_ = std::move(write_end);
+}
+
+guard_process::~guard_process() {
+  dismiss();
+  line_.close();
+  ::waitpid(pid_, nullptr, 0);
+}
+
+void guard_process::watch(pid_t group) noexcept {
+  [[maybe_unused]] const auto written = ::write(line_.get(), &group, sizeof group);
+}
+
+bool group_exists(pid_t group) noexcept { return ::kill(-group, 0) == 0 || errno == EPERM; }
+
+}  // namespace holdfast::cli

@@ -1,0 +1,226 @@
+#include "commands.hpp"
+
+#include <algorithm>
+
+namespace holdfast::cli {
+
+namespace {
+
+constexpr flag json{"--json", "", "print JSON, for programs"};
+constexpr flag wait_for{"--wait", "DURATION",
+                        "wait at most this long, then exit with 75 (default: as long as it takes)"};
+constexpr flag ttl{
+    "--ttl", "DURATION",
+    "when this process is paused or cut off for longer than this, others may take the "
+    "lock (default 10s); it is renewed all the time, so the command may run longer"};
+constexpr flag grace{"--grace", "DURATION",
+                     "when the lock is lost, the time between SIGTERM and SIGKILL (default 5s)"};
+constexpr flag label{"--label", "TEXT", "shown to others by ls, show and top; at most 64 bytes"};
+
+std::vector<command> running() {
+  return {
+      {"run",
+       "NAME",
+       "run a command while holding a lock",
+       "Waits for the lock NAME, runs CMD, gives the lock back and exits with CMD's own exit "
+       "code.\n"
+       "CMD runs in a process group of its own. Signals are passed on to the whole group, and CMD "
+       "finds its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_LOCK and the store in "
+       "HOLDFAST_STORE (unless that holds a password). Should the lock be lost (the store says so, "
+       "or it could not be renewed in time), the group gets SIGTERM at once, SIGKILL after the "
+       "grace, and the exit code is 76. Should holdfast itself be killed, the group is ended as "
+       "well.",
+       {{"--shared", "", "hold it together with other --shared holders, as a reader", "",
+         "--permits"},
+        {"--permits", "K/N", "take K of the N permits of a semaphore (just N: one of N)"},
+        wait_for,
+        {"--no-wait", "", "exit with 75 at once when it is held by others", "", "--wait"},
+        ttl,
+        {"--max-hold", "DURATION", "give the lock up, as lost, after holding it this long"},
+        {"--priority", "NUMBER", "higher goes first among those who wait (default 0)"},
+        label,
+        {"--on-lost", "WHAT", "when the lock is lost: kill the command (default) or only warn",
+         "kill|warn"},
+        grace},
+       {{"holdfast run backup -- rsync -a /srv/ /mnt/backup/", "one backup at a time"},
+        {"holdfast run backup --no-wait -- ./backup.sh || [ $? = 75 ]",
+         "skip it when one is running already"},
+        {"holdfast run report --shared --wait 10s -- ./report", "many readers, no writer"},
+        {"holdfast run build --permits 1/4 -- make", "at most four of these at a time"}},
+       &run,
+       true},
+      {"elect",
+       "NAME",
+       "run a command while leader",
+       "Waits to become the leader of NAME and runs CMD as long as it is. When the leadership is "
+       "lost, CMD's process group is ended (SIGTERM, SIGKILL after the grace) and holdfast stands "
+       "for election again. When CMD ends by itself, holdfast resigns and exits with its exit "
+       "code. "
+       "CMD finds its term in HOLDFAST_TOKEN.",
+       {{"--value", "TEXT",
+         "what the others see of the leader, such as its address; at most 64 bytes"},
+        ttl,
+        grace},
+       {{"holdfast elect scheduler --value \"$HOSTNAME\" -- ./scheduler",
+         "one scheduler among all the machines that run this line"}},
+       &elect,
+       true},
+  };
+}
+
+std::vector<command> latches() {
+  return {
+      {"latch set",
+       "NAME N",
+       "create a latch that opens after N counts, or start it anew",
+       "A latch is a number that goes down to zero, and lets everybody through from then on.",
+       {json},
+       {{"holdfast latch set tiles 4", "four workers are about to start"}},
+       &latch_set},
+      {"latch down",
+       "NAME [K]",
+       "count a latch down by one, or by K",
+       "Exits with 1 when there is no such latch. Prints how many counts are left.",
+       {json},
+       {{"./render 1 && holdfast latch down tiles", "one worker is done"}},
+       &latch_down},
+      {"latch wait",
+       "NAME",
+       "wait until a latch is open",
+       "Waits for the latch to be created, too. Exits with 75 when it was not open in time.",
+       {wait_for, json},
+       {{"holdfast latch wait tiles --wait 10m && ./stitch", "go on when all four are done"}},
+       &latch_wait},
+  };
+}
+
+std::vector<command> looking() {
+  return {
+      {"ls",
+       "[PREFIX]",
+       "list the locks that are held or waited for",
+       "One line for each holder: its lock, how it holds it, host:pid, its label, since when, when "
+       "it "
+       "would expire if it were not renewed, its fencing token, and how many wait for the lock.",
+       {json, {"--names", "", "print the names alone, one per line", "", "--json"}},
+       {{"holdfast ls", ""}, {"holdfast ls stock/ --json | jq -r '.[].name'", ""}},
+       &ls},
+      {"show",
+       "NAME",
+       "show one lock: its holders, and its waiters in the order of service",
+       "",
+       {json},
+       {{"holdfast show backup", "who has it, and who is next?"}},
+       &show},
+      {"top",
+       "[PREFIX]",
+       "watch the locks live",
+       "The busiest locks first, redrawn until you press q. Prints a plain snapshot when the "
+       "output is "
+       "no terminal.",
+       {{"--interval", "DURATION", "time between two looks (default 1s)"},
+        {"--count", "N", "end after N looks"}},
+       {{"holdfast top", ""}, {"holdfast top --count 3 > locks.txt", ""}},
+       &top},
+      {"break",
+       "NAME",
+       "take a lock away from its holders",
+       "Ends every grant of NAME, whoever has it, and raises the fence, so that late writes with "
+       "an "
+       "old token can be refused. The holders learn that they have lost it; the first waiter gets "
+       "it.",
+       {{"--yes", "", "do not ask; needed when there is no terminal to ask on"}, json},
+       {{"holdfast break backup", "after its holder hung, and you made sure it does no harm"}},
+       &break_lock},
+      {"explain",
+       "",
+       "say what this store guarantees, and what not",
+       "What the store promises under which assumptions, and the bounds: how fast a dead holder's "
+       "lock is free, how long a paused holder's.",
+       {json},
+       {{"holdfast explain --store file:/srv/locks", ""}},
+       &explain},
+  };
+}
+
+std::vector<command> tools() {
+  return {
+      {"bench",
+       "",
+       "measure this store",
+       "Lock and unlock pairs without contention, with many threads and coroutines, re-entry, "
+       "hand-off "
+       "between threads and between processes with its fairness and growth, and the cost of "
+       "renewals. "
+       "Uses lock names below holdfast-bench/ and leaves nothing behind.",
+       {{"--only", "WHICH", "one measurement only",
+         "uncontended|threads|coroutines|reentry|local|processes|renewals"},
+        {"--seconds", "S", "time for each line of the result (default 1)"},
+        {"--threads", "LIST", "numbers of threads (default 1,8,64)"},
+        {"--coroutines", "LIST", "numbers of coroutines (default 1,64,1000)"},
+        {"--waiters", "LIST", "numbers of contending processes (default 2,8,32,128)"},
+        {"--held", "N", "locks held during the measurement of renewals (default 10000)"},
+        json},
+       {{"holdfast bench --only processes --waiters 2,8 --seconds 3", ""}},
+       &bench},
+      {"completion",
+       "SHELL",
+       "print a completion script for bash, zsh or fish",
+       "",
+       {},
+       {{"source <(holdfast completion bash)", "for this shell"}},
+       &completion},
+      {"help", "[COMMAND] [MORE]", "explain a command", "", {}, {{"holdfast help run", ""}}, &help},
+      {"man",
+       "",
+       "print the manual page",
+       "",
+       {},
+       {{"holdfast man | man -l -", ""}},
+       &man,
+       false,
+       true},
+      {"version", "", "print the version", "", {}, {}, &version, false, true},
+      {"bench-worker",
+       "NAME",
+       "one contender of bench",
+       "",
+       {{"--board", "FD", "shared memory of the measurement"},
+        {"--index", "N", "its row there"},
+        {"--parent", "PID", "ends with it"}},
+       {},
+       &bench_worker,
+       false,
+       true},
+  };
+}
+
+}  // namespace
+
+const std::vector<command>& commands() {
+  static const std::vector<command> table = [] {
+    std::vector<command> all;
+    for (auto* chapter : {&running, &latches, &looking, &tools})
+      for (auto& row : chapter()) all.push_back(std::move(row));
+    return all;
+  }();
+  return table;
+}
+
+const std::vector<flag>& common_flags() {
+  static const std::vector<flag> table{
+      {"--store", "URL",
+       "where the locks are (default: $HOLDFAST_STORE, else the embedded store of this user)"},
+      {"--help", "", "explain this command"},
+  };
+  return table;
+}
+
+const command* find_command(std::string_view name) {
+  const auto& all = commands();
+  const auto it =
+      std::find_if(all.begin(), all.end(), [name](const command& row) { return row.name == name; });
+  return it == all.end() ? nullptr : &*it;
+}
+
+}  // namespace holdfast::cli

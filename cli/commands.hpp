@@ -1,0 +1,63 @@
+// The table of commands: what there is, how it is called, and what it is good for.
+//
+// Parsing, --help, the manual page and the shell completions all come from this one table, so they cannot
+// disagree with each other or with what the program does.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace holdfast::cli {
+
+class arguments;
+
+struct flag {
+  std::string_view name;           // "--wait"
+  std::string_view value;          // what it takes, "DURATION"; empty for a switch
+  std::string_view text;           // one sentence without the full stop
+  std::string_view choices = {};   // "kill|warn": nothing else is accepted
+  std::string_view excludes = {};  // another flag that must not stand beside it
+  bool hidden = false;
+};
+
+struct example {
+  std::string_view line;
+  std::string_view comment;
+};
+
+struct command {
+  std::string_view name;        // "run", "latch set"
+  std::string_view parameters;  // "NAME [K]": those in brackets may be left out
+  std::string_view summary;     // one line, no full stop
+  std::string_view story;       // paragraphs separated by newlines
+  std::vector<flag> flags;
+  std::vector<example> examples;
+  int (*act)(const arguments&);  // returns the exit code
+  bool runs_program = false;     // "-- CMD..." follows
+  bool hidden = false;
+};
+
+const std::vector<command>& commands();
+// Flags of every command.
+const std::vector<flag>& common_flags();
+// nullptr when there is none of that name.
+const command* find_command(std::string_view name);
+
+int run(const arguments&);
+int elect(const arguments&);
+int latch_set(const arguments&);
+int latch_down(const arguments&);
+int latch_wait(const arguments&);
+int ls(const arguments&);
+int show(const arguments&);
+int top(const arguments&);
+int break_lock(const arguments&);
+int explain(const arguments&);
+int bench(const arguments&);
+int bench_worker(const arguments&);
+int completion(const arguments&);
+int man(const arguments&);
+int help(const arguments&);
+int version(const arguments&);
+
+}  // namespace holdfast::cli

@@ -1,0 +1,64 @@
+// holdfast elect: one command runs wherever the leader is.
+#include "args.hpp"
+#include "exit_codes.hpp"
+#include "output.hpp"
+#include "supervise.hpp"
+
+#include <holdfast/election.hpp>
+
+#include <memory>
+
+namespace holdfast::cli {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Leads until the command ends or the leadership is lost.
+outcome lead(const arguments& args, const program& what, lease& term, signal_inbox& signals,
+             guard_process& guard, const loss_reason& reason) {
+  const auto ended = supervise({.what = what,
+                                .variables = variables_for(args, term),
+                                .held = term,
+                                .signals = signals,
+                                .guard = guard,
+                                .reason = reason,
+                                .end_when_lost = true,
+                                .grace = args.duration("--grace", 5s)});
+  if (const auto resigned = term.release(); !resigned && !ended.lost)
+    warn(resigned.error().message());
+  return ended;
+}
+
+}  // namespace
+
+int elect(const arguments& args) {
+  acquire_options options;
+  if (args.has("--ttl")) options.ttl = args.duration("--ttl", 0ns);
+  try {
+    const auto what = find_program(args.program());
+    signal_inbox signals;
+    guard_process guard{guard_process::duty::end_the_group, args.duration("--grace", 5s), ""};
+    const auto reason = std::make_shared<loss_reason>();
+    const auto store = args.open_store({.observer = reason});
+    election seat{store, args.text("NAME"), args.text("--value")};
+    for (;;) {
+      cancel_on_signal cancel{signals};
+      options.stop = cancel.token();
+      auto term = seat.campaign(options);
+      cancel.finish();
+      if (cancel.signal() != 0) return exit_code::by_signal + cancel.signal();
+      if (!term) {
+        complain(term.error().message());
+        return exit_code_for(term.error().code());
+      }
+      const auto ended = lead(args, what, *term, signals, guard, *reason);
+      if (!ended.lost || ended.asked_to_end) return ended.exit_code;
+    }
+  } catch (const program_error& e) {
+    complain(e.sentence);
+    return e.exit_code;
+  }
+}
+
+}  // namespace holdfast::cli

@@ -1,0 +1,52 @@
+// holdfast latch: a count-down from shell scripts.
+#include "args.hpp"
+#include "exit_codes.hpp"
+#include "json.hpp"
+#include "output.hpp"
+#include "signals.hpp"
+
+#include <holdfast/latch.hpp>
+
+#include <fmt/format.h>
+
+namespace holdfast::cli {
+
+namespace {
+
+constexpr std::int64_t most = 1'000'000'000;
+
+void report(const arguments& args, std::int64_t left) {
+  print(args.has("--json") ? latch_json(args.text("NAME"), left) : fmt::format("{}\n", left));
+}
+
+}  // namespace
+
+int latch_set(const arguments& args) {
+  const auto count = args.integer("N", 1, 0, most);
+  latch door{args.open_store(), args.text("NAME")};
+  door.set(count).value();
+  if (args.has("--json")) report(args, count);
+  return exit_code::ok;
+}
+
+int latch_down(const arguments& args) {
+  const auto by = args.integer("K", 1, 1, most);
+  latch door{args.open_store(), args.text("NAME")};
+  report(args, door.count_down(by).value());
+  return exit_code::ok;
+}
+
+int latch_wait(const arguments& args) {
+  const auto limit = args.duration("--wait", forever);
+  signal_inbox signals;
+  const latch door{args.open_store(), args.text("NAME")};
+  cancel_on_signal cancel{signals};
+  const auto opened = door.wait(limit, cancel.token());
+  cancel.finish();
+  if (cancel.signal() != 0) return exit_code::by_signal + cancel.signal();
+  opened.value();
+  if (args.has("--json")) report(args, 0);
+  return exit_code::ok;
+}
+
+}  // namespace holdfast::cli

@@ -1,0 +1,31 @@
+#include "lock_table.hpp"
+
+#include "text.hpp"
+#include "words.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::cli {
+
+table lock_table(std::span<const lock_info> locks) {
+  table rows{{{"NAME", align::left, 48},
+              {"MODE"},
+              {"HOLDER", align::left, 40},
+              {"LABEL", align::left, 32},
+              {"HELD FOR", align::right},
+              {"EXPIRES IN", align::right},
+              {"TOKEN", align::right},
+              {"WAITERS", align::right}}};
+  for (const auto& lock : locks) {
+    const auto waiters = std::to_string(lock.waiters.size());
+    const auto look = lock.waiters.empty() ? style::plain : style::yellow;
+    if (lock.holders.empty()) rows.add({lock.name, "-", "-", "", "", "", "", waiters}, look);
+    for (const auto& who : lock.holders)
+      rows.add({lock.name, mode_of(lock, who), process_of(who), who.label, brief(who.age),
+                brief(who.expires_in), std::to_string(who.token.value), waiters},
+               look);
+  }
+  return rows;
+}
+
+}  // namespace holdfast::cli

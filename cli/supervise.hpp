@@ -1,0 +1,51 @@
+// Watches over a program that runs under a lease: passes signals on, shares the terminal, ends it on loss.
+#pragma once
+
+#include "args.hpp"
+#include "child.hpp"
+#include "signals.hpp"
+
+#include <holdfast/lease.hpp>
+#include <holdfast/observer.hpp>
+
+#include <chrono>
+#include <mutex>
+#include <string>
+
+namespace holdfast::cli {
+
+// Remembers why a lease was lost, for the sentence that says so.
+class loss_reason : public observer {
+ public:
+  void lost(std::string_view name, fencing_token token, std::string_view why) override;
+  std::string str() const;  // " (revoked)", or ""
+
+ private:
+  mutable std::mutex guard_;
+  std::string why_;
+};
+
+struct supervision {
+  const program& what;
+  const environment& variables;
+  const lease& held;
+  signal_inbox& signals;
+  guard_process& guard;
+  const loss_reason& reason;
+  bool end_when_lost = true;
+  std::chrono::nanoseconds grace{};
+};
+
+struct outcome {
+  int exit_code = 0;          // the program's own, 128 + n when signal n ended it
+  bool lost = false;          // the lease was lost before the program had ended
+  bool asked_to_end = false;  // somebody sent us INT, TERM, HUP or QUIT, and we passed it on
+};
+
+// Returns when the program has ended; when it was ended for loss, when all its group has. Throws program_error.
+outcome supervise(const supervision& job);
+
+// HOLDFAST_TOKEN, HOLDFAST_LOCK, and HOLDFAST_STORE unless that would hand a password on.
+environment variables_for(const arguments& args, const lease& held);
+
+}  // namespace holdfast::cli

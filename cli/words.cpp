@@ -1,0 +1,48 @@
+#include "words.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::cli {
+
+std::string_view word(wakeup_kind kind) noexcept {
+  return kind == wakeup_kind::push ? "push" : "poll";
+}
+
+std::string_view word(expiry_clock clock) noexcept {
+  return clock == expiry_clock::local_steady ? "local_steady" : "server";
+}
+
+std::string_view word(token_origin origin) noexcept {
+  switch (origin) {
+    case token_origin::counter:
+      return "counter";
+    case token_origin::server_time:
+      return "server_time";
+    case token_origin::store_revision:
+      return "store_revision";
+  }
+  return "unknown";
+}
+
+std::string_view word(fencing_strength fencing) noexcept {
+  switch (fencing) {
+    case fencing_strength::strict:
+      return "strict";
+    case fencing_strength::best_effort:
+      return "best_effort";
+    case fencing_strength::none:
+      return "none";
+  }
+  return "unknown";
+}
+
+std::string mode_of(const lock_info& lock, const holder_info& who) {
+  if (is_semaphore(lock)) return fmt::format("{} of {}", who.weight, lock.capacity);
+  return to_string(who.mode);
+}
+
+std::string process_of(const holder_info& who) {
+  return fmt::format("{}:{}", who.host.empty() ? "?" : who.host, who.pid);
+}
+
+}  // namespace holdfast::cli

@@ -1,0 +1,26 @@
+// The words for what the library says in enums and weights.
+#pragma once
+
+#include <holdfast/capabilities.hpp>
+#include <holdfast/engine.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace holdfast::cli {
+
+constexpr bool is_semaphore(const lock_info& lock) noexcept {
+  return lock.capacity != 0 && lock.capacity != rw_capacity;
+}
+
+std::string_view word(wakeup_kind kind) noexcept;          // "push", "poll"
+std::string_view word(expiry_clock clock) noexcept;        // "local_steady", "server"
+std::string_view word(token_origin origin) noexcept;       // "counter", ...
+std::string_view word(fencing_strength fencing) noexcept;  // "strict", ...
+
+// "exclusive", "shared", "2 of 5"
+std::string mode_of(const lock_info& lock, const holder_info& who);
+// "host:1234"
+std::string process_of(const holder_info& who);
+
+}  // namespace holdfast::cli

@@ -1,0 +1,175 @@
+// How long a lease lasts, and how its holder learns that it is over.
+#include "conformance/conformance.hpp"
+
+#include <atomic>
+#include <mutex>
+
+namespace holdfast::testing {
+namespace {
+
+// When it was announced, by the steady clock.
+class loss_recorder {
+ public:
+  explicit loss_recorder(const lease& of) : callback_(of.lost(), note{this}) {}
+  bool fired() const { return fired_.load(); }
+  steady_time when() const { return when_; }
+
+ private:
+  struct note {
+    loss_recorder* self;
+    void operator()() const noexcept {
+      self->when_ = std::chrono::steady_clock::now();
+      self->fired_ = true;
+    }
+  };
+  steady_time when_{};
+  std::atomic<bool> fired_{false};
+  std::stop_callback<note> callback_;
+};
+
+class lease_life : public conformance {};
+FOR_EVERY_ENGINE(lease_life);
+
+TEST_P(lease_life, lease_outlives_ttl_by_renewal) {
+  NEEDS_SHORT_TTL();
+  const auto a = open(), b = open();
+  mutex ours{a, name()}, theirs{b, name()};
+  auto held = ours.acquire({.ttl = short_ttl()});
+  ASSERT_TRUE(is_ok(held));
+  EXPECT_TRUE(stays_true([&] { return held->valid() && !theirs.try_acquire(); }, 2 * short_ttl()));
+  EXPECT_FALSE(held->lost().stop_requested());
+  EXPECT_GE(a.metrics().renewed, 1U);
+  EXPECT_TRUE(is_ok(held->release()));
+}
+
+TEST_P(lease_life, validity_never_claims_more_than_the_ttl) {
+  mutex lock{open(), name()};
+  const auto before = std::chrono::steady_clock::now();
+  auto held = lock.acquire({.ttl = std::max<nanoseconds>(caps().min_ttl, 10s)});
+  const auto ttl = std::max<nanoseconds>(caps().min_ttl, 10s);
+  const auto after = std::chrono::steady_clock::now();
+  EXPECT_LE(held->valid_until(), after + ttl);
+  EXPECT_GT(held->valid_until(), before);
+  EXPECT_TRUE(held->valid_for(ttl / 2));
+  EXPECT_FALSE(held->valid_for(ttl + 1s));
+  EXPECT_FALSE(held->valid_for(nanoseconds::max()));
+}
+
+TEST_P(lease_life, explicit_renewal_moves_the_end_on) {
+  mutex lock{open(), name()};
+  auto held = lock.acquire();
+  const auto first = held->valid_until();
+  EXPECT_TRUE(wait_until([&] { return held->renew() && held->valid_until() > first; }));
+}
+
+TEST_P(lease_life, holder_whose_renewals_stop_is_lost_on_time) {
+  NEEDS_SHORT_TTL();
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky(plan);
+  const auto b = open();
+  mutex ours{a, name()}, theirs{b, name()};
+  plan->fail_renewals = true;
+  auto held = ours.acquire({.ttl = short_ttl()});
+  ASSERT_TRUE(is_ok(held));
+  const loss_recorder loss{*held};
+  const auto end = held->valid_until();
+  auto other = theirs.acquire({.wait = short_ttl() + caps().expiry_slack + 2s});
+  const auto got = std::chrono::steady_clock::now();
+  ASSERT_TRUE(is_ok(other));
+  EXPECT_GE(got, end) << "the other had it while we could still believe in ours";
+  EXPECT_FALSE(held->valid());
+  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
+  EXPECT_GE(loss.when(), end);
+  EXPECT_LE(loss.when(), end + 250ms);
+  EXPECT_GT(other->token(), held->token());
+  EXPECT_TRUE(fails_with(held->release(), errc::lost));
+  EXPECT_TRUE(other->valid());
+  EXPECT_EQ(a.metrics().lost, 1U);
+  EXPECT_GE(a.metrics().renew_failed, 1U);
+}
+
+TEST_P(lease_life, renewals_that_fail_for_a_while_cost_nothing) {
+  NEEDS_SHORT_TTL();
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky(plan);
+  mutex lock{a, name()};
+  auto held = lock.acquire({.ttl = 2 * short_ttl()});
+  plan->fail_renewals = true;
+  ASSERT_TRUE(wait_until([&] { return a.metrics().renew_failed >= 1; }));
+  plan->fail_renewals = false;
+  const auto first = held->valid_until();
+  EXPECT_TRUE(wait_until([&] { return held->valid_until() > first; }));
+  EXPECT_TRUE(held->valid());
+  EXPECT_FALSE(held->lost().stop_requested());
+}
+
+TEST_P(lease_life, a_renewal_without_an_answer_prolongs_nothing) {
+  NEEDS_SHORT_TTL();
+  const auto plan = std::make_shared<faults>();
+  mutex lock{open_flaky(plan), name()};
+  plan->drop_renewals = true;
+  auto held = lock.acquire({.ttl = short_ttl()});
+  const loss_recorder loss{*held};
+  const auto end = held->valid_until();
+  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
+  EXPECT_LE(loss.when(), end + 250ms);
+  EXPECT_GE(plan->renewals, 1);
+}
+
+TEST_P(lease_life, renewal_never_outlives_release) {
+  NEEDS_SHORT_TTL();
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky(plan);
+  const auto b = open();
+  mutex ours{a, name()}, theirs{b, name()};
+  plan->delay_renewals = 50ms;  // so that the release comes while one is on its way
+  auto held = ours.acquire({.ttl = short_ttl()});
+  const auto owner = held->owner();
+  ASSERT_TRUE(wait_until([&] { return plan->renewals_of(owner) >= 1; }));
+  ASSERT_TRUE(is_ok(held->release()));
+  auto other = theirs.acquire({.wait = patience});
+  ASSERT_TRUE(is_ok(other));
+  const auto renewals = plan->renewals_of(owner);
+  EXPECT_TRUE(stays_true([&] { return plan->renewals_of(owner) == renewals && other->valid(); },
+                         short_ttl()));
+  EXPECT_FALSE(held->valid());
+  EXPECT_FALSE(held->lost().stop_requested());
+}
+
+TEST_P(lease_life, max_hold_ends_the_lease) {
+  const auto a = open(), b = open();
+  mutex ours{a, name()}, theirs{b, name()};
+  const auto begin = std::chrono::steady_clock::now();
+  auto held = ours.acquire({.max_hold = 200ms});
+  ASSERT_TRUE(is_ok(held));
+  const loss_recorder loss{*held};
+  auto other = theirs.acquire({.wait = patience});
+  ASSERT_TRUE(is_ok(other));
+  EXPECT_FALSE(held->valid());
+  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
+  EXPECT_GE(loss.when() - begin, 190ms);  // counted from a clock that is a tick behind
+  EXPECT_LE(loss.when() - begin, 600ms);
+  EXPECT_GT(other->token(), held->token());
+  EXPECT_TRUE(fails_with(held->release(), errc::lost));
+  EXPECT_TRUE(other->valid());
+}
+
+TEST_P(lease_life, a_flood_of_acquires_costs_no_held_lease) {
+  NEEDS_SHORT_TTL();
+  const auto a = open();
+  mutex lock{a, name()};
+  auto held = lock.acquire({.ttl = short_ttl()});
+  std::atomic<bool> done{false};
+  std::vector<std::jthread> flood;
+  for (int t = 0; t < 3; ++t) {
+    flood.emplace_back([&, t] {
+      mutex other{a, name("flood-" + std::to_string(t))};
+      while (!done) static_cast<void>(other.acquire());
+    });
+  }
+  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 2 * short_ttl()));
+  done = true;
+}
+
+}  // namespace
+}  // namespace holdfast::testing

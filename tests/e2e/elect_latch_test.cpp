@@ -1,0 +1,125 @@
+// `holdfast elect` and `holdfast latch`.
+#include "e2e/shell.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using e2e::alive;
+using e2e::eventually;
+using e2e::sandbox;
+
+std::vector<std::string> leading(const std::string& who) {
+  return {"elect",
+          "boss",
+          "--value",
+          who,
+          "--",
+          "sh",
+          "-c",
+          "echo " + who + " $HOLDFAST_TOKEN >> terms; echo $$ > pid." + who + "; exec sleep 60"};
+}
+
+TEST(elect, keeps_the_exit_code_of_its_command) {
+  sandbox box;
+  EXPECT_EQ(box.run({"elect", "boss", "--", "sh", "-c", "exit 9"}).code, 9);
+  EXPECT_EQ(box.run({"elect", "boss", "--", "no-such-command-here"}).code, 127);
+}
+
+TEST(elect, the_next_candidate_takes_over_when_the_leader_is_killed) {
+  sandbox box;
+  const auto first = box.start(leading("one"));
+  const auto child = box.pid_in("pid.one");
+  const auto second = box.start(leading("two"));
+  ASSERT_TRUE(eventually([&] {
+    return box.run({"ls", "--json"}).out.find("\"waiting_seconds\"") != std::string::npos;
+  }));
+  EXPECT_EQ(box.read("pid.two"), "");
+  first->send(SIGKILL);
+  const auto heir = box.pid_in("pid.two");
+  EXPECT_TRUE(alive(heir));
+  EXPECT_TRUE(eventually([&] { return !alive(child); }));
+  second->send(SIGTERM);
+  EXPECT_EQ(second->wait().code, 128 + SIGTERM);
+  EXPECT_FALSE(alive(heir));
+}
+
+TEST(elect, stands_again_after_losing_its_term) {
+  sandbox box;
+  const auto boss = box.start(
+      {"elect", "boss", "--", "sh", "-c", "echo $HOLDFAST_TOKEN >> terms; exec sleep 60"});
+  const auto terms = [&] { return box.read("terms"); };
+  ASSERT_TRUE(eventually([&] { return terms().ends_with('\n'); }));
+  const auto listed = nlohmann::json::parse(box.run({"ls", "--json"}).out);
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_EQ(box.run({"break", listed[0]["name"], "--yes"}).code, 0);
+  ASSERT_TRUE(eventually([&] {
+    const auto text = terms();
+    return text.ends_with('\n') && std::count(text.begin(), text.end(), '\n') == 2;
+  }));
+  const auto text = terms();
+  EXPECT_LT(std::stoull(text), std::stoull(text.substr(text.find('\n') + 1)));
+  boss->send(SIGINT);
+  EXPECT_EQ(boss->wait().code, 128 + SIGINT);
+}
+
+TEST(elect, a_candidate_that_is_interrupted_leaves_the_queue) {
+  sandbox box;
+  const auto first = box.start(leading("one"));
+  box.pid_in("pid.one");
+  const auto second = box.start(leading("two"));
+  ASSERT_TRUE(eventually([&] {
+    return box.run({"ls", "--json"}).out.find("\"waiting_seconds\"") != std::string::npos;
+  }));
+  second->send(SIGINT);
+  EXPECT_EQ(second->wait().code, 128 + SIGINT);
+  EXPECT_EQ(box.run({"ls", "--json"}).out.find("\"waiting_seconds\""), std::string::npos);
+  first->send(SIGTERM);
+  first->wait();
+}
+
+TEST(latch, opens_after_its_count) {
+  sandbox box;
+  EXPECT_EQ(box.run({"latch", "set", "tiles", "3"}).code, 0);
+  EXPECT_EQ(box.run({"latch", "down", "tiles"}).out, "2\n");
+  EXPECT_EQ(box.run({"latch", "wait", "tiles", "--wait", "50ms"}).code, 75);
+  const auto waiter = box.start({"latch", "wait", "tiles", "--json"});
+  EXPECT_EQ(box.run({"latch", "down", "tiles", "2"}).out, "0\n");
+  const auto opened = waiter->wait();
+  EXPECT_EQ(opened.code, 0);
+  EXPECT_EQ(nlohmann::json::parse(opened.out),
+            (nlohmann::json{{"name", "tiles"}, {"left", 0}, {"open", true}}));
+  EXPECT_EQ(box.run({"latch", "wait", "tiles"}).code, 0);
+  EXPECT_EQ(box.run({"latch", "set", "tiles", "1"}).code, 0);
+  EXPECT_EQ(box.run({"latch", "wait", "tiles", "--wait", "0"}).code, 75);
+}
+
+TEST(latch, cannot_be_counted_down_before_it_exists) {
+  sandbox box;
+  const auto missing = box.run({"latch", "down", "nowhere"});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_TRUE(missing.err.starts_with("holdfast: ")) << missing.err;
+}
+
+TEST(latch, an_interrupted_wait_ends) {
+  sandbox box;
+  ASSERT_EQ(box.run({"latch", "set", "tiles", "3"}).code, 0);
+  const auto waiter = box.start_shell("holdfast latch wait tiles & echo $! > pid; wait $!");
+  const auto pid = box.pid_in("pid");
+  // Blocked signals: from here on it cancels instead of dying.
+  ASSERT_TRUE(eventually([&] {
+    std::ifstream status{"/proc/" + std::to_string(pid) + "/status"};
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("SigBlk:"))
+        return line.find_first_not_of("SigBlk:\t0") != std::string::npos;
+    return false;
+  }));
+  ::kill(pid, SIGTERM);
+  EXPECT_EQ(waiter->wait().code, 128 + SIGTERM);
+}
+
+}  // namespace

@@ -1,0 +1,64 @@
+// What a child does: reads commands, one per line, and answers each with one line.
+//
+//   acquire NAME TTL   waits for it; "granted TOKEN", or the code of the failure
+//   valid NAME         "true" or "false"
+//   lost NAME          has the loss been announced? "true" or "false"
+//   release NAME       "ok" or the code of the failure
+//   depart             ends normally, the client closed
+#include <holdfast/mutex.hpp>
+
+#include <iostream>
+#include <map>
+#include <sstream>
+
+namespace holdfast::testing {
+
+namespace {
+
+class servant {
+ public:
+  explicit servant(const std::string& url) : client_(client::open(url)) {}
+
+  std::string answer(const std::string& line) {
+    std::istringstream words{line};
+    std::string verb, name, ttl;
+    words >> verb >> name >> ttl;
+    if (verb == "acquire") return acquire(name, ttl);
+    auto& held = leases_[name];
+    if (verb == "valid") return held.valid() ? "true" : "false";
+    if (verb == "lost") return held.lost().stop_requested() ? "true" : "false";
+    if (verb == "release") {
+      const auto outcome = held.release();
+      return outcome ? "ok" : to_string(outcome.error().code());
+    }
+    return "what?";
+  }
+
+ private:
+  std::string acquire(const std::string& name, const std::string& ttl) {
+    mutex lock{client_, name};
+    auto got = lock.acquire({.ttl = parse_duration(ttl).value()});
+    if (!got) return to_string(got.error().code());
+    const auto token = got->token().value;
+    leases_[name] = std::move(*got);
+    return "granted " + std::to_string(token);
+  }
+
+  client client_;
+  std::map<std::string, lease> leases_;
+};
+
+}  // namespace
+
+int obey(const std::string& url) try {
+  servant self{url};
+  for (std::string line; std::getline(std::cin, line) && line != "depart";) {
+    std::cout << self.answer(line) << std::endl;
+  }
+  return 0;
+} catch (const std::exception& e) {
+  std::cout << e.what() << std::endl;
+  return 1;
+}
+
+}  // namespace holdfast::testing

@@ -1,0 +1,118 @@
+#include "support/flaky_engine.hpp"
+
+#include "engines/registry.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace holdfast::testing {
+
+namespace {
+
+error unknown() { return {errc::outcome_unknown, "The test swallowed the answer."}; }
+error refused() { return {errc::unavailable, "The test refused the call."}; }
+
+bool take_one(std::atomic<int>& left) {
+  auto now = left.load();
+  while (now > 0 && !left.compare_exchange_weak(now, now - 1)) {
+  }
+  return now > 0;
+}
+
+class flaky_engine final : public engine {
+ public:
+  flaky_engine(std::unique_ptr<engine> inner, std::shared_ptr<faults> plan)
+      : inner_(std::move(inner)), plan_(std::move(plan)) {}
+
+  const capabilities& caps() const noexcept override { return inner_->caps(); }
+
+  result<entered> enter(const request& ask, const call& limits) override {
+    ++plan_->enters;
+    if (take_one(plan_->refuse_enters)) return refused();
+    if (take_one(plan_->lose_enter_requests)) return unknown();
+    auto answer = inner_->enter(ask, limits);
+    if (take_one(plan_->drop_enter_replies)) return unknown();
+    return answer;
+  }
+  result<progress> await(const ticket& place, const call& limits) override {
+    return inner_->await(place, limits);
+  }
+  result<void> leave(const ticket& place, const call& limits) override {
+    if (take_one(plan_->fail_leaves)) return refused();
+    return inner_->leave(place, limits);
+  }
+  result<void> renew(std::span<renewal> batch, const call& limits) override {
+    ++plan_->renewals;
+    {
+      const std::lock_guard lock{plan_->guard};
+      for (const auto& one : batch) ++plan_->renewed[one.held->owner];
+    }
+    std::this_thread::sleep_for(plan_->delay_renewals.load());
+    if (plan_->fail_renewals) return refused();
+    auto answer = inner_->renew(batch, limits);
+    if (plan_->drop_renewals) return unknown();
+    return answer;
+  }
+  result<void> release(const grant& held, const call& limits) override {
+    ++plan_->releases;
+    auto answer = inner_->release(held, limits);
+    if (take_one(plan_->drop_release_replies)) return unknown();
+    return answer;
+  }
+  result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override {
+    return inner_->downgrade(held, to, limits);
+  }
+  result<entered> settle(const request& ask, const call& limits) override {
+    ++plan_->settles;
+    if (take_one(plan_->fail_settles)) return refused();
+    return inner_->settle(ask, limits);
+  }
+  result<lock_info> inspect(std::string_view name, const call& limits) override {
+    return inner_->inspect(name, limits);
+  }
+  result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
+                                      const call& limits) override {
+    return inner_->list(prefix, limit, limits);
+  }
+  result<std::size_t> revoke(std::string_view name, const call& limits) override {
+    return inner_->revoke(name, limits);
+  }
+  result<counter> count(const counter_request& ask, const call& limits) override {
+    return inner_->count(ask, limits);
+  }
+  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                     const call& limits) override {
+    return inner_->watch(kind, name, seen, limits);
+  }
+  bool contended(const grant& held) const noexcept override { return inner_->contended(held); }
+
+  // The other start_ verbs call the plain ones above, faults and all.
+  void start_await(const ticket& place, const call& limits,
+                   completion<progress>& done) noexcept override {
+    inner_->start_await(place, limits, done);
+  }
+  void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
+                   completion<void>& done) noexcept override {
+    inner_->start_watch(kind, name, seen, limits, done);
+  }
+
+ private:
+  std::unique_ptr<engine> inner_;
+  std::shared_ptr<faults> plan_;
+};
+
+}  // namespace
+
+client open_flaky(std::string_view url, std::shared_ptr<faults> plan, client_options options) {
+  const auto make = [plan](const engine_config& config) -> result<std::unique_ptr<engine>> {
+    const auto rows = engines::table();
+    const auto row = std::ranges::find(rows, config.url.scheme(), &engines::engine_entry::scheme);
+    if (row == rows.end()) return error{errc::unsupported, "There is no such engine."};
+    auto inner = row->make(config);
+    if (!inner) return std::move(inner).error();
+    return std::unique_ptr<engine>{std::make_unique<flaky_engine>(std::move(*inner), plan)};
+  };
+  return client::try_open_with(make, url, std::move(options)).value();
+}
+
+}  // namespace holdfast::testing

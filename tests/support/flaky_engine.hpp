@@ -1,0 +1,43 @@
+// An engine with faults on demand, around a real one: for what a healthy store in the same process
+// never shows.
+#pragma once
+
+#include <holdfast/client.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace holdfast::testing {
+
+// Shared by the test and the engine. Numbers count down, one per call; flags stay until they are taken back.
+struct faults {
+  static constexpr int always = 1'000'000;
+
+  std::atomic<int> drop_enter_replies{0};    // executed, answered outcome_unknown
+  std::atomic<int> lose_enter_requests{0};   // not executed, answered outcome_unknown
+  std::atomic<int> refuse_enters{0};         // not executed, answered unavailable
+  std::atomic<int> drop_release_replies{0};  // executed, answered outcome_unknown
+  std::atomic<int> fail_settles{0};          // not executed, answered unavailable
+  std::atomic<int> fail_leaves{0};           // not executed, answered unavailable
+  std::atomic<bool> fail_renewals{false};    // not executed, answered unavailable
+  std::atomic<bool> drop_renewals{false};    // executed, answered outcome_unknown
+  std::atomic<std::chrono::milliseconds> delay_renewals{std::chrono::milliseconds{0}};  // before
+
+  std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0};  // calls seen
+
+  int renewals_of(const owner_id& owner) const {
+    const std::lock_guard lock{guard};
+    const auto at = renewed.find(owner);
+    return at == renewed.end() ? 0 : at->second;
+  }
+
+  mutable std::mutex guard;
+  std::map<owner_id, int> renewed;
+};
+
+// A client of the store at `url` whose engine obeys `plan`.
+client open_flaky(std::string_view url, std::shared_ptr<faults> plan, client_options options = {});
+
+}  // namespace holdfast::testing

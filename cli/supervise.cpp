@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,9 @@ class supervisor {
   explicit supervisor(const supervision& job) : job_(job), lost_event_(make_event()) {}
 
   outcome run() {
+    // What the program leaves behind becomes our child, so that we can tell when the whole group has ended even where
+    // process 1 does not bury the dead, as in many containers.
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (::isatty(STDIN_FILENO) == 1) terminal_ = STDIN_FILENO;
     // With our output in a pipe, somebody else of our job (a pager, say) may need the terminal. The program still
     // gets it when it asks, see on_stopped().
@@ -108,8 +112,8 @@ class supervisor {
 
   void reap() {
     int status = 0;
-    // One pid and not -1: the guard is our child as well, and its end says nothing.
-    while (!ended_ && ::waitpid(group_, &status, WNOHANG | WUNTRACED) == group_) {
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+      if (pid != group_ || ended_) continue;  // an orphan of the program's, or our guard
       if (WIFSTOPPED(status)) {
         on_stopped(WSTOPSIG(status));
       } else {

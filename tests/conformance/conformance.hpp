@@ -10,6 +10,7 @@
 #include "support/child.hpp"
 #include "support/expect.hpp"
 #include "support/flaky_engine.hpp"
+#include "support/plain_counter.hpp"
 #include "support/temp_dir.hpp"
 #include "support/wait_until.hpp"
 

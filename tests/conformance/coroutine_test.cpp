@@ -99,11 +99,11 @@ TEST_P(coroutines, destroyed_while_waiting_in_line_inside_the_client) {
   EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
 }
 
-task<> count_in(mutex& lock, int& count, std::atomic<int>& done) {
+task<> count_in(mutex& lock, plain_counter& count, std::atomic<int>& done) {
   {
     auto held = co_await lock.async_acquire();
     EXPECT_TRUE(is_ok(held));
-    ++count;  // plain on purpose
+    count.bump();
   }
   ++done;
 }
@@ -112,7 +112,7 @@ TEST_P(coroutines, a_thousand_on_one_name_are_all_served) {
   constexpr int many = 1'000;
   const auto a = open();
   mutex lock{a, name()};
-  int count = 0;
+  plain_counter count;
   std::atomic<int> done{0};
   auto held = lock.acquire();
   for (int i = 0; i < many; ++i) spawn(count_in(lock, count, done));
@@ -120,12 +120,12 @@ TEST_P(coroutines, a_thousand_on_one_name_are_all_served) {
   ASSERT_TRUE(is_ok(held->release()));
   ASSERT_TRUE(wait_until([&] { return done == many; }));
   EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
-  EXPECT_EQ(count, many);
+  EXPECT_EQ(count.get(), static_cast<std::uint64_t>(many));
 }
 
 TEST_P(coroutines, clients_in_competition_are_all_served) {
   constexpr int clients = 4, each = 50;
-  int count = 0;
+  plain_counter count;
   std::atomic<int> done{0};
   std::vector<std::unique_ptr<mutex>> locks;
   for (int c = 0; c < clients; ++c) locks.push_back(std::make_unique<mutex>(open(), name()));
@@ -136,7 +136,7 @@ TEST_P(coroutines, clients_in_competition_are_all_served) {
   mutex last{open(), name()};
   const auto held = last.acquire({.wait = patience});
   ASSERT_TRUE(is_ok(held));
-  EXPECT_EQ(count, clients * each);
+  EXPECT_EQ(count.get(), static_cast<std::uint64_t>(clients * each));
 }
 
 TEST_P(coroutines, resumed_where_the_client_was_told_to) {

@@ -147,46 +147,45 @@ TEST_P(exclusion, std_face_is_timed_lockable) {
 }
 
 TEST_P(exclusion, counter_under_many_threads_and_clients_loses_nothing) {
-  constexpr int threads = 6, rounds = 60;
-  int count = 0;  // plain on purpose
-  fencing_token newest{};
+  constexpr unsigned threads = 6, rounds = 60;
+  plain_counter count, newest;
   std::vector<std::jthread> pool;
   const auto shared = open();
-  for (int t = 0; t < threads; ++t) {
+  for (unsigned t = 0; t < threads; ++t) {
     pool.emplace_back([&, t] {
       const auto own = t % 2 == 0 ? shared : open();
       mutex lock{own, name()};
-      for (int round = 0; round < rounds; ++round) {
+      for (unsigned round = 0; round < rounds; ++round) {
         auto held = lock.acquire();
         ASSERT_TRUE(is_ok(held));
-        EXPECT_GE(held->token(), newest);  // equal when it was handed on inside a client
-        newest = held->token();
-        ++count;
+        EXPECT_GE(held->token().value, newest.get());  // equal when handed on inside a client
+        newest.set(held->token().value);
+        count.bump();
       }
     });
   }
   pool.clear();
-  EXPECT_EQ(count, threads * rounds);
+  EXPECT_EQ(count.get(), threads * rounds);
 }
 
 TEST_P(exclusion, scoped_lock_over_three_mutexes_in_any_order_never_deadlocks) {
-  constexpr int threads = 4, rounds = 25;
-  int count = 0;
+  constexpr unsigned threads = 4, rounds = 25;
+  plain_counter count;
   std::vector<std::jthread> pool;
-  for (int t = 0; t < threads; ++t) {
+  for (unsigned t = 0; t < threads; ++t) {
     pool.emplace_back([&, t] {
       const auto own = open();
       mutex x{own, name("x")}, y{own, name("y")}, z{own, name("z")};
       const std::array<mutex*, 3> in{&x, &y, &z};
-      const auto at = [&](int i) -> mutex& { return *in[static_cast<std::size_t>((t + i) % 3)]; };
-      for (int round = 0; round < rounds; ++round) {
-        const std::scoped_lock guard{at(0), at(t % 2 == 0 ? 1 : 2), at(t % 2 == 0 ? 2 : 1)};
-        ++count;
+      const auto at = [&](unsigned i) -> mutex& { return *in[(t + i) % 3]; };
+      for (unsigned round = 0; round < rounds; ++round) {
+        const std::scoped_lock guard{at(0), at(t % 2 == 0 ? 1U : 2U), at(t % 2 == 0 ? 2U : 1U)};
+        count.bump();
       }
     });
   }
   pool.clear();
-  EXPECT_EQ(count, threads * rounds);
+  EXPECT_EQ(count.get(), threads * rounds);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ TEST_P(handoff, inside_a_client_keeps_the_token) {
   const auto a = open();
   mutex lock{a, name()};
   std::vector<std::uint64_t> tokens;  // in order of the grants; guarded by the lock under test
-  constexpr int threads = 3, rounds = 100;
+  constexpr int threads = 3, rounds = 40;
   auto held = lock.acquire();
   tokens.push_back(held->token().value);
   std::vector<std::jthread> pool;

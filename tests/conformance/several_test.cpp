@@ -42,23 +42,23 @@ TEST_P(several, lock_all_is_all_or_nothing) {
 }
 
 TEST_P(several, lock_all_in_opposite_orders_never_deadlocks) {
-  constexpr int threads = 4, rounds = 15;
-  int count = 0;
+  constexpr unsigned threads = 4, rounds = 15;
+  plain_counter count;
   std::vector<std::jthread> pool;
-  for (int t = 0; t < threads; ++t) {
+  for (unsigned t = 0; t < threads; ++t) {
     pool.emplace_back([&, t] {
       const auto own = open();
       std::vector names{name("x"), name("y"), name("z")};
       if (t % 2 == 1) std::ranges::reverse(names);
-      for (int round = 0; round < rounds; ++round) {
+      for (unsigned round = 0; round < rounds; ++round) {
         const auto held = lock_all(own, names, {.wait = patience});
         ASSERT_TRUE(is_ok(held));
-        ++count;
+        count.bump();
       }
     });
   }
   pool.clear();
-  EXPECT_EQ(count, threads * rounds);
+  EXPECT_EQ(count.get(), threads * rounds);
 }
 
 TEST_P(several, striped_mutex_spreads_and_finds_its_stripe_again) {

@@ -190,24 +190,24 @@ TEST_P(sharing, two_upgradeables_exclude_each_other) {
 
 TEST_P(sharing, read_modify_write_by_upgrade_loses_nothing) {
   NEEDS(upgrade);
-  constexpr int threads = 3, rounds = 20;
-  int count = 0;  // plain on purpose
+  constexpr unsigned threads = 3, rounds = 20;
+  plain_counter count;
   std::vector<std::jthread> pool;
-  for (int t = 0; t < threads; ++t) {
+  for (unsigned t = 0; t < threads; ++t) {
     pool.emplace_back([&] {
       const auto own = open();
       shared_mutex lock{own, name()};
-      for (int round = 0; round < rounds; ++round) {
+      for (unsigned round = 0; round < rounds; ++round) {
         auto held = lock.acquire_upgradeable();
         ASSERT_TRUE(is_ok(held));
-        const int read = count;
+        const auto read = count.get();
         ASSERT_TRUE(is_ok(lock.upgrade(*held)));
-        count = read + 1;
+        count.set(read + 1);
       }
     });
   }
   pool.clear();
-  EXPECT_EQ(count, threads * rounds);
+  EXPECT_EQ(count.get(), threads * rounds);
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ class terminal {
   void type(std::string_view keys) const;
   bool shows(std::string_view text, std::chrono::milliseconds limit = seconds{20});
   const std::string& seen() const noexcept { return seen_; }
-  int wait();  // its exit code
+  void forget() { seen_.clear(); }  // what was seen so far
+  int wait();                       // its exit code
 
  private:
   void read_some(int milliseconds);

@@ -90,15 +90,6 @@ bool is_all_zero(int file, std::uint64_t size) {
   return true;
 }
 
-bool flock_within(int file, int how) {
-  const auto end = std::chrono::steady_clock::now() + patience;
-  while (flock(file, how | LOCK_NB) != 0) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});  // there is no flock with a deadline
-  }
-  return true;
-}
-
 }  // namespace
 
 void init_robust(pthread_mutex_t& mutex) noexcept {
@@ -163,18 +154,26 @@ result<void> mapping::attach(const open_options& options) {
                     "boot id of its own shares it.",
                     quoted(), patience.count())};
   };
+  const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    if (!flock_within(file_, LOCK_SH)) return busy();
-    auto work = needs_work(*boot);
-    if (!work) return work.error();
-    if (!*work) break;
-    // flock does not upgrade in one step, so look again once we are alone.
-    if (!flock_within(file_, LOCK_EX)) return busy();
-    work = needs_work(*boot);
-    if (!work) return work.error();
-    if (*work) {
-      if (auto done = create(options, *boot); !done) return done;
+    if (flock(file_, LOCK_SH | LOCK_NB) == 0) {
+      auto work = needs_work(*boot);
+      if (!work) return work.error();
+      if (!*work) break;
+      // Two who both found it unfinished must not wait for each other, and whoever finishes it keeps its
+      // shared lock for life: so try to be alone, else let go and look again.
+      if (flock(file_, LOCK_EX | LOCK_NB) == 0) {
+        work = needs_work(*boot);
+        if (!work) return work.error();
+        if (*work) {
+          if (auto done = create(options, *boot); !done) return done;
+        }
+        continue;
+      }
+      flock(file_, LOCK_UN);
     }
+    if (std::chrono::steady_clock::now() > end) return busy();
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});  // there is no flock with a deadline
   }
   if (base_ == nullptr) {
     if (auto mapped = map(std::max(limit_found_, options.limit)); !mapped) return mapped;

@@ -81,7 +81,7 @@ void write_text(text_words& to, std::string_view text) noexcept {
          (static_cast<unsigned char>(text[length]) & 0xC0U) == 0x80U) {
     --length;
   }
-  std::memcpy(bytes.data(), text.data(), length);
+  if (length > 0) std::memcpy(bytes.data(), text.data(), length);  // an empty view may have no data
   for (std::size_t i = 0; i < to.size(); ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);

@@ -19,13 +19,6 @@ nanoseconds jittered(nanoseconds length, const owner_id& owner) {
 
 }  // namespace
 
-nanoseconds usable(const capabilities& caps, nanoseconds ttl) noexcept {
-  nanoseconds margin = caps.margin;
-  // ttl / 1e6 * ppm loses less than a microsecond and cannot overflow.
-  if (caps.drift_ppm != 0) margin += ttl / 1'000'000 * static_cast<std::int64_t>(caps.drift_ppm);
-  return ttl - margin;
-}
-
 error gave_up(std::string_view name, bool cancelled) {
   if (cancelled)
     return {errc::cancelled, fmt::format("the wait for lock '{}' was cancelled", name)};

@@ -19,7 +19,12 @@
 namespace holdfast::core {
 
 // A grant must be worth something when it arrives: how much of the ttl we may believe in.
-nanoseconds usable(const capabilities& caps, nanoseconds ttl) noexcept;
+inline nanoseconds usable(const capabilities& caps, nanoseconds ttl) noexcept {
+  nanoseconds margin = caps.margin;
+  // ttl / 1e6 * ppm loses less than a microsecond and cannot overflow.
+  if (caps.drift_ppm != 0) margin += ttl / 1'000'000 * static_cast<std::int64_t>(caps.drift_ppm);
+  return ttl - margin;
+}
 
 // cancelled or timed_out, as a sentence.
 error gave_up(std::string_view name, bool cancelled);

@@ -42,6 +42,8 @@ result<void> check_client_options(const client_options& o, const capabilities& c
 
 }  // namespace
 
+const call client_core::unbounded{};
+
 int& background_thread::depth() noexcept {
   thread_local int nested = 0;
   return nested;

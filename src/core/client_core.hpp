@@ -53,12 +53,13 @@ class client_core final : public engine_listener, public std::enable_shared_from
   bool usable_here() const noexcept { return support::fork_generation() == born_; }
   error forked_error() const;
 
-  // One round trip from now. A store that answers without I/O needs no deadline, and reading even
-  // the cheap clock would be a tenth of its whole pair.
+  // One round trip from now.
   call bounded_call(std::stop_token stop = {}) const noexcept {
-    if (caps_->immediate) return {steady_time::max(), std::move(stop)};
     return {clock_->recent() + options_.call_timeout, std::move(stop)};
   }
+  // For a store that answers without I/O: to read the clock and to copy a stop token would be a tenth of its
+  // whole pair.
+  static const call unbounded;
   nanoseconds jittered(nanoseconds length) noexcept;  // 0.9 .. 1.0 of it
   std::pair<std::uint64_t, std::uint64_t> take_sequences() noexcept;
 

@@ -33,17 +33,21 @@ class blocked_thread final : public gate::waiter {
 
 }  // namespace
 
-request gate::make_request(const acquire_options& options) {
-  request ask;
-  ask.name = name;
-  ask.owner = new_owner();
-  ask.ttl = *options.ttl;
-  ask.order = options.order;
-  ask.priority = options.priority;
-  ask.label = options.label;
-  ask.wait = options.wait > nanoseconds::zero();
-  ask.memo = &memo_;
-  return ask;
+gate::gate(std::shared_ptr<client_core> client, std::string lock_name)
+    : hold(std::move(client), std::move(lock_name)) {
+  ask_.name = name;
+  ask_.owner.client = core->nonce();
+  ask_.memo = &memo_;
+}
+
+const request& gate::make_request(const acquire_options& options) {
+  ask_.owner.sequence = next_owner();
+  ask_.ttl = *options.ttl;
+  ask_.order = options.order;
+  ask_.priority = options.priority;
+  ask_.label = options.label;
+  ask_.wait = options.wait > nanoseconds::zero();
+  return ask_;
 }
 
 result<std::uint64_t> gate::acquire(const acquire_options& options) {
@@ -71,10 +75,12 @@ result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t g
                                  steady_time since) {
   if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching() != nullptr))
     since = core->clock().now();
-  const auto ask = make_request(options);
+  const auto& ask = make_request(options);
   if (options.stop.stop_requested())
     return lead_slowly(options, generation, since, ask, std::nullopt);
-  auto first = core->store().enter(ask, core->bounded_call(options.stop));
+  auto& store = core->store();
+  auto first = core->caps().immediate ? store.enter(ask, client_core::unbounded)
+                                      : store.enter(ask, core->bounded_call(options.stop));
   if (first && first->what == entered::kind::granted) {
     won(first->granted, options, since);
     return generation;

@@ -19,7 +19,7 @@ namespace holdfast::core {
 
 class gate final : public hold {
  public:
-  using hold::hold;
+  gate(std::shared_ptr<client_core> client, std::string lock_name);
 
   // A place in the local queue.
   class waiter {
@@ -58,7 +58,8 @@ class gate final : public hold {
   void won(const grant& arrived, const acquire_options& options, steady_time since) noexcept;
   void note_handed(steady_time since) noexcept;
 
-  request make_request(const acquire_options& options);
+  // The leader's request, valid until it has won or failed: one object, of which little changes.
+  const request& make_request(const acquire_options& options);
 
  private:
   result<std::uint64_t> lead(const acquire_options& options, std::uint64_t generation,
@@ -74,6 +75,7 @@ class gate final : public hold {
   waiter* pop() noexcept;
 
   std::atomic<std::uint64_t> memo_{0};  // the engine's
+  request ask_;                         // (owner)
   std::list<waiter*> queue_;            // under guard; non-empty <=> the word's waiters flag
   unsigned handoffs_ = 0;               // (owner) since the store granted it
   steady_time granted_at_{};            // (owner)

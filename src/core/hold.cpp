@@ -17,11 +17,9 @@ hold::hold(std::shared_ptr<client_core> client, std::string lock_name)
 
 hold::~hold() { core->forget(*this); }
 
-owner_id hold::new_owner() {
-  if (next_sequence == last_sequence)
-    std::tie(next_sequence, last_sequence) = core->take_sequences();
-  return {core->nonce(), ++next_sequence};
-}
+void hold::take_sequences() { std::tie(next_sequence, last_sequence) = core->take_sequences(); }
+
+owner_id hold::new_owner() { return {core->nonce(), next_owner()}; }
 
 void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   const auto from = to_ns(won.valid_from);
@@ -94,7 +92,9 @@ result<void> hold::release_slowly(std::uint64_t generation) {
 result<void> hold::finish_release(std::uint64_t expected) {
   released.add();
   note_release();
-  result<void> answer = core->store().release(granted, core->bounded_call());
+  result<void> answer = core->caps().immediate
+                            ? core->store().release(granted, client_core::unbounded)
+                            : core->store().release(granted, core->bounded_call());
   if (word.compare_exchange_strong(expected, with_state(expected, idle), std::memory_order_acq_rel))
     return answer;
   std::unique_lock locked{guard};

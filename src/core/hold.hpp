@@ -86,6 +86,11 @@ struct hold {
   std::mutex guard;
   std::unique_ptr<std::stop_source> loss;  // under guard, except that begin() drops an old one
 
+  // The client half never changes, so only the number is drawn.
+  std::uint64_t next_owner() {
+    if (next_sequence == last_sequence) take_sequences();
+    return ++next_sequence;
+  }
   owner_id new_owner();
 
   // acquiring -> held: from here on the driver renews it. The caller is the owner.
@@ -125,6 +130,7 @@ struct hold {
   virtual void pass_on(std::unique_lock<std::mutex>& locked) noexcept;
 
  private:
+  void take_sequences();
   result<void> release_slowly(std::uint64_t generation);
   result<void> finish_release(std::uint64_t releasing);
 

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <memory>
@@ -80,7 +81,9 @@ std::future<result<lease>> later(Acquire acquire) {
   return std::async(std::launch::async, std::move(acquire));
 }
 
+// Never for ever: a scenario that fails in the middle must end, too.
 inline std::future<result<lease>> acquire_later(mutex& lock, acquire_options options = {}) {
+  options.wait = std::min(options.wait, patience);
   return later([&lock, options] { return lock.acquire(options); });
 }
 

@@ -16,6 +16,7 @@ task<result<lease>> acquire_in(mutex& lock, acquire_options options = {}) {
 }
 
 std::future<result<lease>> start(mutex& lock, acquire_options options = {}) {
+  options.wait = std::min(options.wait, patience);
   return later([&lock, options] { return sync_wait(acquire_in(lock, options)); });
 }
 

@@ -28,7 +28,7 @@ TEST_P(elections, leader_is_visible_and_the_next_takes_over) {
   EXPECT_EQ(seen->pid, ::getpid());
   EXPECT_FALSE(seen->host.empty());
 
-  auto next = later([&] { return second.campaign(); });
+  auto next = later([&] { return second.campaign({.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 1));
   ASSERT_TRUE(is_ok(leading->release()));
   auto led = next.get();

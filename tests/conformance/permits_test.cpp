@@ -100,7 +100,7 @@ TEST_P(permits, a_large_request_is_not_starved_by_small_ones) {
   const auto a = open(), b = open();
   counting_semaphore ours{a, name(), 3}, theirs{b, name(), 3};
   auto one = ours.acquire_permits(1);
-  auto all = later([&] { return theirs.acquire_permits(3); });
+  auto all = later([&] { return theirs.acquire_permits(3, {.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 1));
   EXPECT_TRUE(fails_with(ours.acquire_permits(1, {.wait = 0s}), errc::busy));
   ASSERT_TRUE(is_ok(one->release()));

@@ -20,6 +20,7 @@ class queue : public conformance {
 
   void line_up(const std::string& label, acquire_options options = {}) {
     options.label = label;
+    options.wait = patience;
     contenders_.emplace_back(open(), name());
     auto& one = contenders_.back();
     one.served = std::async(std::launch::async, [this, &one, options, label] {

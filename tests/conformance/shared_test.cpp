@@ -57,10 +57,10 @@ TEST_P(sharing, waiting_writer_holds_back_later_readers) {
   const auto a = open(), b = open(), c = open();
   shared_mutex reading{a, name()}, writing{b, name()}, late{c, name()};
   auto reader = reading.acquire_shared();
-  auto writer = later([&] { return writing.acquire(); });
+  auto writer = later([&] { return writing.acquire({.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 1));
   EXPECT_TRUE(fails_with(late.acquire_shared({.wait = 0s}), errc::busy));
-  auto second = later([&] { return late.acquire_shared(); });
+  auto second = later([&] { return late.acquire_shared({.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 2));
   ASSERT_TRUE(is_ok(reader->release()));
   auto written = writer.get();
@@ -77,7 +77,9 @@ TEST_P(sharing, all_readers_behind_a_writer_enter_together) {
   auto writer = lock.acquire();
   std::vector<std::future<result<lease>>> readers;
   for (std::size_t i = 0; i < 3; ++i) {
-    readers.push_back(later([&] { return shared_mutex{open(), name()}.acquire_shared(); }));
+    readers.push_back(later([&] {
+      return shared_mutex{open(), name()}.acquire_shared({.wait = patience});
+    }));
     ASSERT_TRUE(wait_for_waiters(name(), i + 1));
   }
   ASSERT_TRUE(is_ok(writer->release()));
@@ -96,9 +98,9 @@ TEST_P(sharing, downgrade_lets_readers_in_without_a_gap) {
   shared_mutex ours{a, name()}, reading{b, name()}, writing{c, name()};
   auto held = ours.acquire();
   const auto token = held->token();
-  auto reader = later([&] { return reading.acquire_shared(); });
+  auto reader = later([&] { return reading.acquire_shared({.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 1));
-  auto writer = later([&] { return writing.acquire(); });
+  auto writer = later([&] { return writing.acquire({.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 2));
   ASSERT_TRUE(is_ok(ours.downgrade(*held)));
   EXPECT_EQ(held->mode(), lock_mode::shared);
@@ -132,9 +134,10 @@ TEST_P(sharing, upgrade_waits_for_readers_and_beats_queued_writers) {
   const auto before = held->token();
   auto reader = reading.acquire_shared();
   ASSERT_TRUE(is_ok(reader)) << "readers may be beside it";
-  auto writer = later([&] { return writing.acquire(); });
+  auto writer = later([&] { return writing.acquire({.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 1));
-  auto upgraded = std::async(std::launch::async, [&] { return ours.upgrade(*held); });
+  auto upgraded =
+      std::async(std::launch::async, [&] { return ours.upgrade(*held, {.wait = patience}); });
   ASSERT_TRUE(wait_for_waiters(name(), 2));
   EXPECT_TRUE(
       fails_with(reading.acquire_shared({.wait = 0s, .order = queue_order::barging}), errc::busy))

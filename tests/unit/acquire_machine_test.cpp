@@ -1,6 +1,8 @@
 // The acquire loop, driven by made-up answers: every road through it without a store, a thread or a clock.
 #include "core/acquire_machine.hpp"
 
+#include <holdfast/options.hpp>
+
 #include <gtest/gtest.h>
 
 namespace holdfast::core {

@@ -62,7 +62,7 @@ std::vector<command> running() {
         ttl,
         grace},
        {{"holdfast elect scheduler --value \"$HOSTNAME\" -- ./scheduler",
-         "one scheduler among all the machines that run this line"}},
+         "one scheduler among all the processes that run this line"}},
        &elect,
        true},
   };

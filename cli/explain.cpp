@@ -68,12 +68,14 @@ std::string paused_holder(const capabilities& caps, nanoseconds ttl) {
 }
 
 std::string validity(const capabilities& caps) {
+  const bool exact = caps.drift_ppm == 0 && caps.margin == 0ns;
+  const auto margin = exact ? std::string{}
+                            : fmt::format(", less {} ppm for clocks of different speed and {}",
+                                          caps.drift_ppm, format_duration(caps.margin));
   return fmt::format(
-      "A lease calls itself valid for its ttl from before the request was sent, less {} ppm for "
-      "clocks of "
-      "different speed and {}. It needs no network for that, and a process that wakes from a pause "
-      "sees the truth at once.",
-      caps.drift_ppm, format_duration(caps.margin));
+      "A lease calls itself valid for its ttl from before the request was sent{}. It needs no "
+      "network for that, and a process that wakes from a pause sees the truth at once.",
+      margin);
 }
 
 std::string order(const capabilities& caps) {

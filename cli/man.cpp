@@ -69,7 +69,7 @@ std::string section(const command& row) {
 int man(const arguments&) {
   auto text = fmt::format(
       ".TH HOLDFAST 1 \"\" \"holdfast {}\" \"User Commands\"\n.SH NAME\nholdfast \\- locks across "
-      "processes and machines, with fencing tokens\n.SH SYNOPSIS\n.B holdfast\n\\fIcommand\\fR "
+      "processes, with fencing tokens\n.SH SYNOPSIS\n.B holdfast\n\\fIcommand\\fR "
       "[\\fIflags\\fR]\n.SH COMMANDS\n",
       HOLDFAST_VERSION);
   for (const auto& row : commands())

@@ -69,9 +69,8 @@ std::string about(const command& row) {
 }
 
 std::string overview(std::string_view group) {
-  std::string text = group.empty()
-                         ? "holdfast: locks across processes, with fencing tokens\n"
-                         : fmt::format("holdfast {}: see each command below\n", group);
+  std::string text = group.empty() ? "holdfast: locks across processes, with fencing tokens\n"
+                                   : fmt::format("holdfast {}: see each command below\n", group);
   text += heading("Usage") + fmt::format("  holdfast {} ...\n", group.empty() ? "COMMAND" : group);
   text += heading("Commands");
   for (const auto& row : commands()) {

@@ -39,6 +39,8 @@ class election {
   // timed_out, cancelled.
   result<std::optional<leader_info>> observe(fencing_token seen, nanoseconds limit = forever,
                                              std::stop_token stop = {}) const;
+  async<std::optional<leader_info>> async_observe(fencing_token seen, nanoseconds limit = forever,
+                                                  std::stop_token stop = {}) const;
   const std::string& name() const noexcept { return seat_.name(); }
 
  private:

@@ -222,7 +222,7 @@ class engine {
                            const call& limits, completion<void>& done) noexcept = 0;
 };
 
-// What an engine is opened with. References outlive the engine.
+// What an engine is opened with. The url lives for the call only; clock and listener outlive the engine.
 struct engine_config {
   const store_url& url;
   std::array<std::uint64_t, 2> client;  // the client half of every owner id it will be asked with

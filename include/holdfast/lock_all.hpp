@@ -9,6 +9,7 @@
 #include <holdfast/client.hpp>
 #include <holdfast/lease.hpp>
 #include <holdfast/options.hpp>
+#include <holdfast/task.hpp>
 
 #include <span>
 #include <string>
@@ -19,5 +20,12 @@ namespace holdfast {
 // One lease per name, in sorted order of the distinct names.
 result<std::vector<lease>> lock_all(const client& store, std::span<const std::string> names,
                                     const acquire_options& options = {});
+
+// The same for coroutines. Names and options are copied before it starts.
+task<result<std::vector<lease>>> async_lock_all(const client& store,
+                                                std::span<const std::string> names,
+                                                const acquire_options& options);
+HOLDFAST_REFUSE_TEMPORARY(task<result<std::vector<lease>>> async_lock_all(
+    const client& store, std::span<const std::string> names, acquire_options&& options));
 
 }  // namespace holdfast

@@ -6,6 +6,7 @@
 
 #include <holdfast/result.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>

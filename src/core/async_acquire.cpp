@@ -218,8 +218,9 @@ class upgrade_operation final : public async_machine<void> {
     ask_store(core().clock().now(), options_.wait);
   }
   void concluded(result<grant> answer) override {
-    if (!answer) return finish(core().note_failure(std::move(answer).error()));
-    finish(finish_upgrade(held_, *answer));
+    if (answer) return finish(finish_upgrade(held_, *answer));
+    lease_access::state(held_)->changing = false;
+    finish(core().note_failure(std::move(answer).error()));
   }
 
   lease& held_;

@@ -222,6 +222,8 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
   auto answer = engine_->renew({&one, 1}, bounded_call());
   note_renewal(answer, 1, clock_->now() - since);
   if (!answer) return answer;
+  if (one.answer == renewal::verdict::lost && who.changing.load())
+    one.answer = renewal::verdict::unknown;
   if (one.answer == renewal::verdict::unknown)
     return error{errc::unavailable,
                  fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};

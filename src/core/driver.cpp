@@ -104,7 +104,6 @@ bool driver::sleep_until(steady_time next) {
 // One look at everything. Returns whether anything is held; lowers `next` to the earliest thing to come.
 bool driver::pass(steady_time& next) {
   run_timers(core_.clock().now(), next);
-  clear_orphans(next);
 
   core_.live_holds(scratch_);
   const auto now = core_.clock().now();
@@ -136,6 +135,7 @@ bool driver::pass(steady_time& next) {
         next = std::min(next, next_look(times_of(*h)));
   }
   scratch_.clear();
+  clear_orphans(next);  // last: it may take round trips, and nobody's lease may wait for them
   return held_any;
 }
 
@@ -162,7 +162,9 @@ void driver::renew(std::vector<std::shared_ptr<hold>>& all, steady_time now) {
   core_.note_renewal(answer, items.size(), core_.clock().now() - now);
   for (std::size_t i = 0; i < items.size(); ++i) {
     auto& [who, born, copy] = items[i];
-    const auto verdict = answer ? batch[i].answer : renewal::verdict::unknown;
+    auto verdict = answer ? batch[i].answer : renewal::verdict::unknown;
+    if (verdict == renewal::verdict::lost && who->changing.load())
+      verdict = renewal::verdict::unknown;
     if (verdict == renewal::verdict::held) {
       who->prolong(born, copy.owner, batch[i].valid_from);
     } else if (verdict == renewal::verdict::lost) {

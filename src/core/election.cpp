@@ -15,6 +15,59 @@ std::optional<leader_info> leader_of(const lock_info& seat) {
   return std::nullopt;
 }
 
+error unchanged(const std::string& name, bool cancelled) {
+  return {cancelled ? errc::cancelled : errc::timed_out,
+          fmt::format("the leader of '{}' did not change in the time given", name)};
+}
+
+fencing_token term_of(const std::optional<leader_info>& leader) {
+  return leader ? leader->term : fencing_token{};
+}
+
+// look -> changed? -> watch -> look ...
+class observe_operation final : public core::async_operation<std::optional<leader_info>>,
+                                private completion<void> {
+ public:
+  observe_operation(const client& store, std::string name, fencing_token seen, nanoseconds limit,
+                    std::stop_token users)
+      : async_operation(store.core()),
+        store_(store),
+        name_(std::move(name)),
+        seen_(seen),
+        limit_(limit),
+        users_(std::move(users)) {}
+
+ private:
+  void begin() override {
+    cancel_with(users_);
+    deadline_ = core::deadline_after(core().clock().now(), limit_);
+    look();
+  }
+  void look() {
+    auto seat = store_.inspect(name_);
+    if (!seat) return finish(std::move(seat).error());
+    auto now = leader_of(*seat);
+    if (term_of(now) != seen_) return finish(std::move(now));
+    if (stop().stop_requested() || core().clock().now() >= deadline_)
+      return finish(unchanged(name_, stop().stop_requested()));
+    limits_ = {deadline_, stop()};
+    core().store().start_watch(watch_kind::lock, name_, seat->version, limits_, *this);
+  }
+  void complete(result<void> told) noexcept override {
+    const core::background_thread mark;
+    if (!told) return finish(std::move(told).error());
+    look();
+  }
+
+  client store_;
+  std::string name_;
+  fencing_token seen_;
+  nanoseconds limit_;
+  std::stop_token users_;
+  steady_time deadline_{};
+  call limits_;
+};
+
 }  // namespace
 
 election::election(const client& store, std::string name, std::string value)
@@ -50,13 +103,18 @@ result<std::optional<leader_info>> election::observe(fencing_token seen, nanosec
     auto seat = store_.inspect(name());
     if (!seat) return std::move(seat).error();
     auto now = leader_of(*seat);
-    if ((now ? now->term : fencing_token{}) != seen) return now;
+    if (term_of(now) != seen) return now;
     if (stop.stop_requested() || core.clock().now() >= deadline)
-      return error{stop.stop_requested() ? errc::cancelled : errc::timed_out,
-                   fmt::format("the leader of '{}' did not change in the time given", name())};
+      return unchanged(name(), stop.stop_requested());
     auto told = core.store().watch(watch_kind::lock, name(), seat->version, {deadline, stop});
     if (!told) return std::move(told).error();
   }
+}
+
+async<std::optional<leader_info>> election::async_observe(fencing_token seen, nanoseconds limit,
+                                                          std::stop_token stop) const {
+  return async<std::optional<leader_info>>{
+      std::make_shared<observe_operation>(store_, name(), seen, limit, std::move(stop))};
 }
 
 }  // namespace holdfast

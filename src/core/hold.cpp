@@ -29,10 +29,12 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   valid_until.store(from + usable(core->caps(), won.ttl).count(), std::memory_order_relaxed);
   const auto due = from + won.ttl.count() / 3;
   renew_at.store(due, std::memory_order_relaxed);
-  const auto limit =
-      max_hold.count() > 0
-          ? from + std::min(max_hold.count(), std::numeric_limits<std::int64_t>::max() - from)
-          : std::numeric_limits<std::int64_t>::max();
+  auto limit = std::numeric_limits<std::int64_t>::max();
+  if (max_hold.count() > 0) {
+    // From the fine clock: valid_from may be some milliseconds old.
+    const auto now = to_ns(core->clock().now());
+    limit = now + std::min(max_hold.count(), limit - now);
+  }
   hold_until.store(limit, std::memory_order_relaxed);
   acquired.add();
   // seq_cst with the driver's announcement of when it will look next: either it sees us held, or we see that
@@ -53,9 +55,8 @@ void hold::won_alone(const grant& won, nanoseconds max_hold, steady_time since) 
 
 bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcept {
   if (!is_current(generation)) return false;
-  const auto until = valid_until.load(std::memory_order_relaxed);
   // Read between two looks at the generation, so it is this lease's own and not its successor's.
-  std::atomic_thread_fence(std::memory_order_acquire);
+  const auto until = valid_until.load(std::memory_order_acquire);
   return is_current(generation) && to_ns(instant) < until;
 }
 

@@ -81,6 +81,9 @@ struct hold {
   std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
   std::atomic<unsigned> entries{
       0};  // re-entries to undo before a release is one; changed under guard
+  // An upgrade is on its way: the store may have turned the old grant into the new one already, so that it does not
+  // know the old owner any more is no loss.
+  std::atomic<bool> changing{false};
   owner_counter acquired, released;
 
   std::mutex guard;

@@ -47,12 +47,15 @@ request upgrade_request(const lease& held, const grant& old, const acquire_optio
   auto& state = *lease_access::state(held);
   auto ask = make_request(state, {lock_mode::exclusive, rw_capacity, rw_capacity}, options);
   ask.replaces = &old;
+  state.changing = true;
   return ask;
 }
 
 result<void> finish_upgrade(lease& held, const grant& won) {
   const auto& state = lease_access::state(held);
-  if (state->replace(lease_access::generation(held), won)) {
+  const bool replaced = state->replace(lease_access::generation(held), won);
+  state->changing = false;
+  if (replaced) {
     lease_access::refill(held, lease_access::generation(held));
     return {};
   }
@@ -71,8 +74,9 @@ result<void> upgrade(lease& held, std::string_view name, const acquire_options& 
       {deadline_after(core.clock().now(), plan->options.wait), core.options().call_timeout},
       plan->options.stop};
   auto answer = drive(core, machine, ask);
-  if (!answer) return core.note_failure(std::move(answer).error());
-  return finish_upgrade(held, *answer);
+  if (answer) return finish_upgrade(held, *answer);
+  lease_access::state(held)->changing = false;
+  return core.note_failure(std::move(answer).error());
 }
 
 result<void> downgrade(lease& held, std::string_view name, lock_mode to) {

@@ -199,7 +199,31 @@ task<bool> await_barrier(client store, std::string at) {
 task<bool> await_seat(client store, std::string at) {
   election seat{store, std::move(at), "me"};
   const auto leading = co_await seat.async_campaign();
-  co_return leading.has_value();
+  if (!leading) co_return false;
+  const auto seen = co_await seat.async_observe({}, patience);
+  if (!seen || !*seen || (*seen)->term != leading->token()) co_return false;
+  const auto still = co_await seat.async_observe(leading->token(), 20ms);
+  co_return !still && still.error().code() == errc::timed_out;
+}
+
+task<bool> await_several(client store, std::vector<std::string> names) {
+  const acquire_options once{.wait = 0ns};
+  auto all = co_await async_lock_all(store, names, once);
+  if (!all || all->size() != names.size()) co_return false;
+  mutex second{store, names[1]};
+  const bool excluded = !second.try_lock();
+  all->clear();
+  const auto again = co_await async_lock_all(store, names, once);
+  co_return excluded&& again.has_value();
+}
+
+// The second name is taken: nothing may stay held.
+task<bool> await_several_in_vain(client store, std::vector<std::string> names) {
+  mutex taken{store, names[1]}, first{store, names[0]};
+  auto held = taken.acquire();
+  const acquire_options soon{.wait = 20ms};
+  const auto all = co_await async_lock_all(store, names, soon);
+  co_return !all && all.error().code() == errc::timed_out && first.try_acquire().has_value();
 }
 
 task<bool> await_again(client store, std::string at) {
@@ -213,6 +237,8 @@ TEST_P(coroutines, every_face_can_be_awaited) {
   const auto a = open();
   EXPECT_TRUE(sync_wait(await_again(a, name("again"))));
   EXPECT_TRUE(sync_wait(await_seat(a, name("seat"))));
+  EXPECT_TRUE(sync_wait(await_several(a, {name("x"), name("y"), name("z")})));
+  EXPECT_TRUE(sync_wait(await_several_in_vain(a, {name("x"), name("y")})));
   if (caps().shared) {
     EXPECT_TRUE(sync_wait(await_shared(a, name("shared"))));
   }

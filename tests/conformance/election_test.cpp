@@ -1,6 +1,8 @@
 // One leader, and everybody can see who.
 #include "conformance/conformance.hpp"
 
+#include <atomic>
+
 namespace holdfast::testing {
 namespace {
 
@@ -37,6 +39,29 @@ TEST_P(elections, leader_is_visible_and_the_next_takes_over) {
   ASSERT_TRUE(now);
   EXPECT_EQ(now->value, "host-b:2");
   EXPECT_GT(now->term, seen->term);
+}
+
+// They were handed one grant inside the process once, and led one after the other in the same term.
+TEST_P(elections, candidates_that_share_a_client_have_terms_of_their_own) {
+  const auto a = open(), c = open();
+  election first{a, name(), "first"}, second{a, name(), "second"}, citizen{c, name()};
+  auto leading = first.campaign();
+  ASSERT_TRUE(is_ok(leading));
+  std::atomic<bool> comes{false};
+  auto next = later([&] {
+    comes = true;
+    return second.campaign({.wait = patience});
+  });
+  ASSERT_TRUE(wait_until([&] { return comes.load(); }));
+  const auto term = leading->token();
+  ASSERT_TRUE(is_ok(leading->release()));
+  auto led = next.get();
+  ASSERT_TRUE(is_ok(led));
+  EXPECT_GT(led->token(), term);
+  const auto seen = citizen.leader().value();
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->value, "second");
+  EXPECT_EQ(seen->term, led->token());
 }
 
 TEST_P(elections, observe_returns_when_the_term_changes) {

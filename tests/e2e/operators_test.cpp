@@ -29,6 +29,17 @@ void finish(e2e::program& holder) {
   EXPECT_EQ(holder.wait().code, 128 + SIGTERM);
 }
 
+// The folder of the default store was made for "file:" only, and not for the path that default_store() spells out.
+TEST(default_store, works_the_first_time) {
+  sandbox box;
+  box.set("HOLDFAST_STORE", "");
+  box.set("XDG_RUNTIME_DIR", box.folder());
+  const auto first = box.run({"run", "a", "--", "true"});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(box.shell("stat -c '%a %n' holdfast holdfast/store").out,
+            "700 holdfast\n600 holdfast/store\n");
+}
+
 TEST(ls, lists_holders_with_all_that_matters) {
   sandbox box;
   EXPECT_EQ(box.run({"ls"}).out, "No lock is held.\n");

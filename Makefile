@@ -2,6 +2,7 @@
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 30
 
 sources = $(shell find include src cli server examples bench tests -name fixture -prune -o -name '*.[ch]pp' -print 2>/dev/null)
 
@@ -13,7 +14,7 @@ configure_and_build = cmake --preset $(1) && cmake --build --preset $(1) --paral
 
 .DEFAULT_GOAL := quick
 .NOTPARALLEL:
-.PHONY: quick run test check format format-check lint asan tsan bench servers install clean help
+.PHONY: quick run test check format format-check lint asan tsan fuzz bench servers install clean help
 
 quick:  ## build and run the fast tests (plain `make`)
 	@tools/setup build test
@@ -56,10 +57,16 @@ tsan:
 	@$(call configure_and_build,tsan)
 	@$(fixed_addresses) ctest --preset tsan --parallel $(JOBS)
 
-bench:  ## build and run the baseline benchmark
-	@tools/setup build
+fuzz:  ## fuzz each decoder for FUZZ_SECONDS (30 unless given)
+	@tools/setup build test fuzz
+	@$(call configure_and_build,fuzz)
+	@tools/fuzz build/fuzz $(FUZZ_SECONDS)
+
+bench:  ## build and run the baseline benchmarks
+	@tools/setup build bench
 	@$(call configure_and_build,release)
 	@build/release/bench/file_baseline
+	@build/release/bench/redis_baseline
 	@echo 'For a store of your own: build/release/cli/holdfast bench --help'
 
 servers:  ## start lock servers to play with

@@ -51,9 +51,12 @@ const std::vector<arrow>& arrows() {
        "support includes only support/, the clock and URL headers, fmt and system headers, and "
        "knows nothing of locks"},
       {"src/net/",
-       {"src/support/", "src/net/"},
+       {"src/support/", "src/net/", "include/holdfast/result.hpp", "include/holdfast/error.hpp",
+        "include/holdfast/types.hpp"},
        third_party,
-       "net includes only support/ and net/ of this project"},
+       "net includes only support/, net/ and the headers of results, errors and types of this "
+       "project, and knows "
+       "nothing of locks"},
       {"src/core/",
        {"include/holdfast/", "src/support/", "src/core/"},
        system,
@@ -66,11 +69,16 @@ const std::vector<arrow>& arrows() {
        {"include/holdfast/", "src/support/", "src/engines/grant_rule.hpp"},
        system,
        "the grant rule serves all engines and knows none"},
+      {"src/engines/counter_rule.",
+       {"include/holdfast/"},
+       standard,
+       "the counter rule serves all engines and knows none"},
       {"src/engines/",
-       {"include/holdfast/", "src/support/", "src/net/", "src/engines/grant_rule.hpp", "@"},
+       {"include/holdfast/", "src/support/", "src/net/", "src/engines/grant_rule.hpp",
+        "src/engines/counter_rule.hpp", "@"},
        third_party,
-       "an engine includes only holdfast/, support/, net/, the grant rule and its own folder, "
-       "never core or another engine"},
+       "an engine includes only holdfast/, support/, net/, the two rules and its own folder, never "
+       "core or another engine"},
       {"src/",
        {},
        standard,

@@ -1,0 +1,213 @@
+// How a connection comes about: look-up, connect, TLS, greeting. All of it on the reactor's thread; other threads only
+// queue calls meanwhile, or end it.
+#include "net/connection.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <utility>
+
+namespace holdfast::net {
+
+using kind = io_result::kind;
+
+void connection::open() noexcept {
+  if (is_dead()) return;
+  const auto& where = options_->where;
+  framing_ = options_->make_framing();
+  framing_->reset();
+  give_up_at_ = std::chrono::steady_clock::now() + options_->connect_timeout;
+  opening_timer_ = loop_.at(give_up_at_, later([](connection& self) { self.out_of_time(); }));
+  if (interrupt_ < 0) return fail_to_open(errc::unavailable, "no descriptor is to be had");
+  if (const auto known = endpoints_without_lookup(where)) return on_endpoints(*known);
+  loop_.names().look_up(where.host, where.port,
+                        [weak = weak_from_this()](const resolver::answer& found) {
+                          if (const auto self = weak.lock()) self->on_endpoints(found);
+                        });
+}
+
+bool connection::is_dead() noexcept {
+  lock locked{guard_};
+  return phase_ == phase::dead;
+}
+
+void connection::fail_to_open(errc code, std::string_view why) noexcept {
+  lose({code, fmt::format("{} cannot be reached: {}", options_->description, why)});
+}
+
+void connection::out_of_time() noexcept {
+  const auto length =
+      std::chrono::round<std::chrono::milliseconds>(options_->connect_timeout).count();
+  fail_to_open(errc::unavailable,
+               last_failure_.empty()
+                   ? fmt::format("no connection within {} ms", length)
+                   : fmt::format("no connection within {} ms ({})", length, last_failure_));
+}
+
+// ---- Endpoints -------------------------------------------------------------------------------------------------
+
+void connection::on_endpoints(const resolver::answer& found) {
+  if (is_dead()) return;
+  if (!found) return fail_to_open(found.error().code(), found.error().message());
+  endpoints_ = *found;
+  try_next_endpoint();
+}
+
+void connection::try_next_endpoint() {
+  while (next_endpoint_ < endpoints_.size()) {
+    const auto& to = endpoints_[next_endpoint_++];
+    auto opened = stream::open(options_->where, to);
+    if (opened) return begin(std::move(*opened));
+    note_failure(opened.error().code(), opened.error().message());
+  }
+  fail_to_open(last_code_, last_failure_.empty() ? "its name has no address" : last_failure_);
+}
+
+void connection::note_failure(errc code, std::string_view why) {
+  last_code_ = code;
+  last_failure_ = fmt::format("{} ({})", why, endpoints_[next_endpoint_ - 1].text);
+}
+
+void connection::begin(std::unique_ptr<stream> opened) {
+  auto watched = loop_.watch(opened->descriptor(), shared_from_this());
+  if (!watched) return fail_to_open(watched.error().code(), watched.error().message());
+  watch_ = *watched;
+  {
+    lock locked{guard_};
+    io_ = std::move(opened);
+    if (phase_ == phase::dead) {
+      // Too late: clean_up() may have run already and found nothing to unwatch.
+      loop_.post([self = shared_from_this()] { self->clean_up(); });
+      return;
+    }
+  }
+  // An address that swallows packets must leave some time for the next one.
+  if (const auto left = endpoints_.size() - next_endpoint_; left > 0) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto share = (give_up_at_ - now) / static_cast<long>(left + 1);
+    endpoint_timer_ = loop_.at(now + share, later([](connection& self) {
+                                 self.note_failure(errc::unavailable, "no answer");
+                                 self.leave_endpoint();
+                                 self.try_next_endpoint();
+                               }));
+  }
+  step();
+}
+
+void connection::leave_endpoint() noexcept {
+  loop_.cancel(endpoint_timer_);
+  std::unique_ptr<stream> unwanted;
+  lock locked{guard_};
+  unwanted = std::move(io_);
+  if (unwanted) loop_.unwatch(unwanted->descriptor(), watch_);
+}
+
+void connection::on_event(std::uint32_t events) noexcept {
+  phase now{};
+  {
+    lock locked{guard_};
+    now = phase_;
+  }
+  if (now == phase::opening) step();
+  if (now == phase::greeting) greet();
+  if (now == phase::ready) on_ready_event(events);
+}
+
+void connection::wait_for(io_result::direction wanted) noexcept {
+  loop_.rearm(io_->descriptor(), watch_,
+              wanted == io_result::direction::write ? EPOLLOUT : EPOLLIN);
+}
+
+void connection::step() {
+  const auto moved = io_->advance();
+  if (moved.what == kind::would_block) return wait_for(moved.wanted);
+  if (moved.what == kind::failed) {
+    note_failure(moved.code, moved.why);
+    leave_endpoint();
+    return try_next_endpoint();
+  }
+  loop_.cancel(endpoint_timer_);
+  {
+    lock locked{guard_};
+    if (phase_ == phase::dead) return;
+    phase_ = phase::greeting;
+  }
+  greet();
+}
+
+// ---- Greeting --------------------------------------------------------------------------------------------------
+
+void connection::greet() {
+  if (!send_greeting()) return;
+  while (greeting_frames_ < options_->greeting_replies) {
+    const auto got = read_some();
+    if (got.what == kind::would_block) return wait_for(got.wanted);
+    if (got.what == kind::closed)
+      return fail_to_open(errc::unavailable, "it closed the connection during the greeting");
+    if (got.what == kind::failed) return fail_to_open(got.code, got.why);
+    const auto broken = cut();
+    take_greeting();
+    if (broken)
+      return fail_to_open(errc::protocol,
+                          fmt::format("it sent what is not its protocol ({})", broken->message()));
+  }
+  if (greeting_frames_ > options_->greeting_replies)
+    return fail_to_open(errc::protocol,
+                        "it sent more answers to the greeting than it was asked for");
+  if (options_->greeted) {
+    if (const auto verdict = options_->greeted(greeting_answer_); !verdict)
+      return lose(verdict.error());
+  }
+  become_ready();
+}
+
+// True: it is out.
+bool connection::send_greeting() {
+  const std::string_view greeting = options_->greeting;
+  while (greeting_sent_ < greeting.size()) {
+    const auto sent = io_->write(greeting.substr(greeting_sent_));
+    if (sent.what == kind::would_block) {
+      wait_for(sent.wanted);
+      return false;
+    }
+    if (sent.what != kind::done) {
+      fail_to_open(sent.code, sent.what == kind::closed ? "it closed the connection" : sent.why);
+      return false;
+    }
+    greeting_sent_ += sent.bytes;
+  }
+  return true;
+}
+
+void connection::take_greeting() {
+  for (const auto& [bytes, push] : pieces_) {
+    if (push) {
+      lock locked{guard_};
+      outbox_.push(bytes);
+    } else {
+      greeting_answer_.append(bytes);
+      ++greeting_frames_;
+    }
+  }
+  inbox_.consume(cut_bytes_);
+}
+
+void connection::become_ready() {
+  loop_.cancel(opening_timer_);
+  callers woken;
+  {
+    lock locked{guard_};
+    const auto owner = owner_.lock();
+    if (phase_ == phase::dead || !owner) return;
+    phase_ = phase::ready;
+    generation_ = owner->accepted(*this, io_->descriptor());
+    outbox_.up(generation_);
+    if (order_.unsent() > 0) write_out(locked);
+    pass_lead(woken);
+  }
+  wake(woken);
+  deliver();
+}
+
+}  // namespace holdfast::net

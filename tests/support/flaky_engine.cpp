@@ -19,6 +19,21 @@ bool take_one(std::atomic<int>& left) {
   return now > 0;
 }
 
+// Stands between: what the store answered is not passed on.
+template <class T>
+class swallowed final : public completion<T> {
+ public:
+  explicit swallowed(completion<T>& to) : to_(to) {}
+  void complete(result<T>) noexcept override {
+    auto& to = to_;
+    delete this;
+    to.complete(unknown());
+  }
+
+ private:
+  completion<T>& to_;
+};
+
 class flaky_engine final : public engine {
  public:
   flaky_engine(std::unique_ptr<engine> inner, std::shared_ptr<faults> plan)
@@ -86,7 +101,45 @@ class flaky_engine final : public engine {
   }
   bool contended(const grant& held) const noexcept override { return inner_->contended(held); }
 
-  // The other start_ verbs call the plain ones above, faults and all.
+  result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits) override {
+    return inner_->enter_all(asks, limits);
+  }
+
+  // Never the plain verbs: they may block, and the thread may be the one that would have to answer.
+  void start_enter(const request& ask, const call& limits,
+                   completion<entered>& done) noexcept override {
+    ++plan_->enters;
+    if (take_one(plan_->refuse_enters)) return done.complete(refused());
+    if (take_one(plan_->lose_enter_requests)) return done.complete(unknown());
+    if (!take_one(plan_->drop_enter_replies)) return inner_->start_enter(ask, limits, done);
+    inner_->start_enter(ask, limits, *new swallowed<entered>{done});
+  }
+  void start_leave(const ticket& place, const call& limits,
+                   completion<void>& done) noexcept override {
+    if (take_one(plan_->fail_leaves)) return done.complete(refused());
+    inner_->start_leave(place, limits, done);
+  }
+  void start_release(const grant& held, const call& limits,
+                     completion<void>& done) noexcept override {
+    ++plan_->releases;
+    if (!take_one(plan_->drop_release_replies)) return inner_->start_release(held, limits, done);
+    inner_->start_release(held, limits, *new swallowed<void>{done});
+  }
+  void start_settle(const request& ask, const call& limits,
+                    completion<entered>& done) noexcept override {
+    ++plan_->settles;
+    if (take_one(plan_->fail_settles)) return done.complete(refused());
+    inner_->start_settle(ask, limits, done);
+  }
+  void start_count(const counter_request& ask, const call& limits,
+                   completion<counter>& done) noexcept override {
+    inner_->start_count(ask, limits, done);
+  }
+  void start_enter_all(std::span<const request> asks, const call& limits,
+                       completion<std::vector<grant>>& done) noexcept override {
+    inner_->start_enter_all(asks, limits, done);
+  }
+  // start_renew calls renew above: its thread is core's own.
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override {
     inner_->start_await(place, limits, done);

@@ -17,10 +17,12 @@ struct capabilities {
 
   bool fifo = false;  // first come, first served; dead waiters are skipped
   bool priorities = false;
-  bool shared = false;        // shared_mutex
-  bool upgrade = false;       // upgradeable reads
-  bool permits = false;       // counting_semaphore
-  bool counters = false;      // latch, barrier
+  bool shared = false;    // shared_mutex
+  bool upgrade = false;   // upgradeable reads
+  bool permits = false;   // counting_semaphore
+  bool counters = false;  // latch, barrier
+  bool counters_apart =
+      true;  // they may have the name of a lock; false where the store has one key for a name
   bool observe = false;       // election::observe and latch waits are pushed, not polled
   bool atomic_multi = false;  // lock_all in one round trip; else in sorted order
   bool listing = false;       // list, inspect, revoke
@@ -39,6 +41,9 @@ struct capabilities {
   nanoseconds dead_holder_bound{};
   // Added to the ttl in the worst case when the holder is paused or cut off rather than dead.
   nanoseconds expiry_slack{};
+  // A lease is believed for at most this long after the store last showed a sign of life, however long its ttl; it is
+  // renewed that much more often. 0: for its ttl.
+  nanoseconds longest_validity{};
   // Taken off every validity for clock-rate drift between us and whoever decides expiry, in parts per
   // million of the ttl, plus a constant.
   unsigned drift_ppm = 0;

@@ -64,6 +64,9 @@ class client {
   // loss. Returns how many there were.
   result<std::size_t> revoke(std::string_view name) const;
 
+  // Looks at the real server's configuration: does it keep what capabilities() promises?
+  result<std::vector<finding>> diagnose() const;
+
   // For our own handles.
   const std::shared_ptr<core::client_core>& core() const noexcept { return core_; }
 

@@ -123,6 +123,14 @@ struct lock_info {
   std::vector<holder_info> waiters;  // in the order in which they will be served
 };
 
+// One thing that was looked at on the real server, for `holdfast doctor`.
+struct finding {
+  enum class level : std::uint8_t { good, note, warning, bad };
+  level how = level::good;
+  std::string about;     // two or three words: "eviction policy"
+  std::string sentence;  // what was found, what it means for locks, and what to do
+};
+
 enum class counter_op : std::uint8_t { read, create, store, add, compare_exchange, erase };
 
 // Counters serve latch and barrier; they live apart from locks of the same name.
@@ -186,6 +194,8 @@ class engine {
   // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same token. Lets in
   // those who now fit.
   virtual result<grant> downgrade(const grant& held, lock_mode to, const call& limits) = 0;
+  // All of them, without waiting, or none (an empty answer). Only where capabilities().atomic_multi.
+  virtual result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits);
   // After an unanswered request: granted, waiting, or busy for "the store knows nothing of this owner".
   virtual result<entered> settle(const request& ask, const call& limits) = 0;
 
@@ -195,6 +205,9 @@ class engine {
                                               const call& limits) = 0;
   // Ends all grants of the name, serves the waiters, raises the fence. Returns how many holders lost it.
   virtual result<std::size_t> revoke(std::string_view name, const call& limits) = 0;
+
+  // Does the store's configuration keep what the capabilities promise? Changes nothing.
+  virtual result<std::vector<finding>> diagnose(const call& limits);
 
   virtual result<counter> count(const counter_request& ask, const call& limits) = 0;
   // Returns when the version is no longer `seen` (0: absent), at the deadline, or on stop.
@@ -212,10 +225,17 @@ class engine {
                            completion<progress>& done) noexcept = 0;
   virtual void start_leave(const ticket& place, const call& limits,
                            completion<void>& done) noexcept;
+  // Served in the order of the calls: whatever is asked about the same name afterwards finds it released.
   virtual void start_release(const grant& held, const call& limits,
                              completion<void>& done) noexcept;
+  virtual void start_renew(std::span<renewal> batch, const call& limits,
+                           completion<void>& done) noexcept;
+  virtual void start_enter_all(std::span<const request> asks, const call& limits,
+                               completion<std::vector<grant>>& done) noexcept;
   virtual void start_settle(const request& ask, const call& limits,
                             completion<entered>& done) noexcept;
+  virtual void start_inspect(std::string_view name, const call& limits,
+                             completion<lock_info>& done) noexcept;
   virtual void start_count(const counter_request& ask, const call& limits,
                            completion<counter>& done) noexcept;
   virtual void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,

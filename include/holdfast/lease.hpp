@@ -15,7 +15,7 @@
 //   moved-from | false   | not fired | error not_held     | nothing
 //
 // Thread-safe: const members. Ownership belongs to the object, not to a thread: move it where you like.
-// Destruction releases, waits for nobody's answer longer than the client's call_timeout, never throws.
+// Destruction sends the release without waiting for the store's answer (an observer hears of a failure), never throws.
 #pragma once
 
 #include <holdfast/result.hpp>

@@ -5,6 +5,19 @@
 namespace holdfast::core {
 
 template <class T>
+bool async_machine<T>::take_options(acquire_options asked) {
+  auto checked = this->core().checked(std::move(asked));
+  if (!checked) {
+    this->finish(std::move(checked).error());
+    return false;
+  }
+  options_ = std::move(*checked);
+  this->cancel_with(options_.stop);
+  since_ = this->core().clock().now();
+  return true;
+}
+
+template <class T>
 void async_machine<T>::ask_store(steady_time since, nanoseconds wait) {
   auto& core = this->core();
   machine_.emplace(
@@ -91,16 +104,12 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
   exclusive_acquire(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook)
       : async_machine(at->core),
         gate_(std::move(at)),
-        options_(std::move(asked)),
+        asked_(std::move(asked)),
         hook_(std::move(hook)) {}
 
  private:
   void begin() override {
-    auto checked = core().checked(std::move(options_));
-    if (!checked) return finish(std::move(checked).error());
-    options_ = std::move(*checked);
-    cancel_with(options_.stop);
-    since_ = core().clock().now();
+    if (!take_options(std::move(asked_))) return;
     priority = options_.priority;
     ttl = *options_.ttl;
     max_hold = options_.max_hold;
@@ -148,19 +157,18 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
     gate_->won(*answer, options_, since_);
     succeed();
   }
-  void succeed() {
-    if (hook_) hook_(generation);
-    finish(lease_access::make(gate_, generation));
+  void resuming() noexcept override {
+    if (hook_ && outcome->has_value()) hook_(generation);
   }
+  void succeed() { finish(lease_access::make(gate_, generation)); }
 
   struct on_stop {
     exclusive_acquire* who;
     void operator()() const noexcept { who->withdraw(true); }
   };
   std::shared_ptr<gate> gate_;
-  acquire_options options_;
+  acquire_options asked_;
   acquired_hook hook_;
-  steady_time since_{};
   std::optional<std::stop_callback<on_stop>> local_stop_;
 };
 
@@ -171,15 +179,11 @@ class share_acquire final : public async_machine<lease> {
       : async_machine(std::move(core)),
         name_(std::move(name)),
         kind_(kind),
-        options_(std::move(asked)) {}
+        asked_(std::move(asked)) {}
 
  private:
   void begin() override {
-    auto checked = core().checked(std::move(options_));
-    if (!checked) return finish(std::move(checked).error());
-    options_ = std::move(*checked);
-    cancel_with(options_.stop);
-    since_ = core().clock().now();
+    if (!take_options(std::move(asked_))) return;
     target_ = core().new_hold(name_);
     ask_ = make_request(*target_, kind_, options_);
     ask_store(since_, options_.wait);
@@ -187,14 +191,13 @@ class share_acquire final : public async_machine<lease> {
   void concluded(result<grant> answer) override {
     if (!answer) return finish(core().note_failure(std::move(answer).error()));
     const auto generation = begin_alone(*target_);
-    target_->won_alone(*answer, options_.max_hold, since_);
+    target_->won_alone(*answer, options_, since_);
     finish(lease_access::make(target_, generation));
   }
 
   std::string name_;
   share kind_;
-  acquire_options options_;
-  steady_time since_{};
+  acquire_options asked_;
   std::shared_ptr<hold> target_;
 };
 
@@ -205,11 +208,11 @@ class upgrade_operation final : public async_machine<void> {
       : async_machine(std::move(core)),
         held_(held),
         name_(std::move(name)),
-        options_(std::move(asked)) {}
+        asked_(std::move(asked)) {}
 
  private:
   void begin() override {
-    auto prepared = prepare_upgrade(held_, name_, options_);
+    auto prepared = prepare_upgrade(held_, name_, asked_);
     if (!prepared) return finish(std::move(prepared).error());
     old_ = prepared->old;
     options_ = std::move(prepared->options);
@@ -225,7 +228,7 @@ class upgrade_operation final : public async_machine<void> {
 
   lease& held_;
   std::string name_;
-  acquire_options options_;
+  acquire_options asked_;
   grant old_;
 };
 

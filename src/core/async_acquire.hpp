@@ -32,7 +32,9 @@ class async_operation : public detail::async_state<T>,
       finish(core_->forked_error());
     }
     auto expected = phase::running;
-    return !phase_.compare_exchange_strong(expected, phase::suspended);
+    if (phase_.compare_exchange_strong(expected, phase::suspended)) return false;
+    resuming();
+    return true;
   }
   void abandon() noexcept final {
     phase_.exchange(phase::abandoned);
@@ -41,6 +43,8 @@ class async_operation : public detail::async_state<T>,
 
  protected:
   virtual void begin() = 0;
+  // On the thread on which the coroutine goes on, just before it does.
+  virtual void resuming() noexcept {}
   // The last thing an operation does: *this may be gone afterwards.
   void finish(result<T> answer) {
     const auto self = std::move(self_);
@@ -65,7 +69,9 @@ class async_operation : public detail::async_state<T>,
   };
   void go_on() {
     auto expected = phase::finished;
-    if (phase_.compare_exchange_strong(expected, phase::resumed)) who_.resume();
+    if (!phase_.compare_exchange_strong(expected, phase::resumed)) return;
+    resuming();
+    who_.resume();
   }
 
   std::shared_ptr<client_core> core_;
@@ -86,10 +92,14 @@ class async_machine : public async_operation<T>,
   using async_operation<T>::async_operation;
 
  protected:
+  // Checks and takes the options, and looks at the clock; or finishes with what is wrong with them.
+  bool take_options(acquire_options asked);
   // Asks the store for ask_, then calls concluded.
   void ask_store(steady_time since, nanoseconds wait);
   virtual void concluded(result<grant> answer) = 0;
   request ask_;
+  acquire_options options_;
+  steady_time since_{};
 
  private:
   using step = acquire_machine::step;
@@ -111,7 +121,7 @@ class async_machine : public async_operation<T>,
 extern template class async_machine<lease>;
 extern template class async_machine<void>;
 
-// Called on success, before the coroutine goes on, with the new lease's hold and generation.
+// Called on success with the new lease's generation, on the thread on which the coroutine goes on.
 using acquired_hook = std::function<void(std::uint64_t generation)>;
 
 async<lease> async_exclusive(std::shared_ptr<gate> at, acquire_options asked,

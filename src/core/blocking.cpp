@@ -57,12 +57,16 @@ request make_request(hold& target, const share& kind, const acquire_options& opt
   ask.weight = kind.weight;
   ask.capacity = kind.capacity;
   ask.owner = target.new_owner();
-  ask.ttl = *options.ttl;
-  ask.order = options.order;
-  ask.priority = options.priority;
-  ask.label = options.label;
-  ask.wait = options.wait > nanoseconds::zero();
+  copy_options(options, ask);
   return ask;
+}
+
+void copy_options(const acquire_options& from, request& to) noexcept {
+  to.ttl = *from.ttl;
+  to.order = from.order;
+  to.priority = from.priority;
+  to.label = from.label;
+  to.wait = from.wait > nanoseconds::zero();
 }
 
 std::uint64_t begin_alone(hold& target) noexcept {
@@ -85,7 +89,7 @@ result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std:
   auto answer = drive(*core, machine, ask);
   if (!answer) return core->note_failure(std::move(answer).error());
   const auto generation = begin_alone(*target);
-  target->won_alone(*answer, options->max_hold, since);
+  target->won_alone(*answer, *options, since);
   return lease_access::make(std::move(target), generation);
 }
 

@@ -22,6 +22,8 @@ struct share {
   std::uint64_t capacity = rw_capacity;
 };
 
+// What a request takes from the (checked) options; the label stays theirs.
+void copy_options(const acquire_options& from, request& to) noexcept;
 request make_request(hold& target, const share& kind, const acquire_options& options);
 result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name,
                             const share& kind, const acquire_options& options);

@@ -49,4 +49,9 @@ result<std::size_t> client::revoke(std::string_view name) const {
   return core_->store().revoke(name, core_->bounded_call());
 }
 
+result<std::vector<finding>> client::diagnose() const {
+  if (!core_->usable_here()) return core_->forked_error();
+  return core_->store().diagnose(core_->bounded_call());
+}
+
 }  // namespace holdfast

@@ -83,6 +83,13 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
   return self;
 }
 
+// The engine completes what is in flight as it goes, and those completions want the driver: so its thread ends first,
+// and it goes last.
+client_core::~client_core() {
+  driver_.stop();
+  engine_.reset();
+}
+
 void client_core::destroy(client_core* self) noexcept {
   // In a forked child the threads are not there, mutexes may be locked for good, and the session is the
   // parent's: leave all of it alone. The child's copy of the memory goes with the child.
@@ -233,6 +240,39 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
   }
   who.prolong(generation, current->owner, one.valid_from);
   return {};
+}
+
+namespace {
+
+class sent_release final : public completion<void> {
+ public:
+  sent_release(client_core& core, std::string name, const grant& held)
+      : core_(core), name_(std::move(name)), held_(held), limits_(core.bounded_call()) {
+    held_.name = name_;
+  }
+  void start() noexcept { core_.store().start_release(held_, limits_, *this); }
+
+ private:
+  void complete(result<void> answer) noexcept override {
+    const background_thread mark;
+    if (!answer) failed(answer.error());
+    delete this;
+  }
+  void failed(const error& why) noexcept {
+    if (why.code() != errc::not_held) core_.clear_up(name_, held_.owner, held_.mode);
+    if (auto* watcher = core_.watching()) core_.tell([&] { watcher->release_failed(name_, why); });
+  }
+
+  client_core& core_;  // outlives its engine, which completes us at the latest when it goes
+  const std::string name_;
+  grant held_;
+  const call limits_;
+};
+
+}  // namespace
+
+void client_core::send_release(const std::string& name, const grant& held) noexcept {
+  (new sent_release{*this, name, held})->start();
 }
 
 result<grant> client_core::conclude(const acquire_machine& machine, const request& ask) {

@@ -81,6 +81,9 @@ class client_core final : public engine_listener, public std::enable_shared_from
   void clear_up(std::string name, const owner_id& owner, lock_mode mode) {
     driver_.clear_up(std::move(name), owner, mode);
   }
+  // Sends a release without waiting for its answer; the observer hears of a failure, and what may be left in the store
+  // is cleared up.
+  void send_release(const std::string& name, const grant& held) noexcept;
   // Where coroutines go on.
   void post(std::function<void()> work);
 
@@ -107,7 +110,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
  private:
   void note_ttl(nanoseconds ttl) noexcept;
   client_core(client_options options, std::string url);
-  ~client_core() = default;
+  ~client_core();
   static void destroy(client_core* self) noexcept;
 
   client_options options_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 
 namespace holdfast::core {
 
@@ -26,7 +27,101 @@ void end(hold& h, std::uint64_t born, std::string_view why) {
 
 }  // namespace
 
-driver::~driver() {
+// One call of renew for all leases that are due, with copies of what it is about. It is not waited for: a store that
+// does not answer must not delay the announcement that a lease is lost.
+class driver::flight final : public completion<void> {
+ public:
+  struct item {
+    std::shared_ptr<hold> who;
+    std::uint64_t generation;
+    grant copy;
+  };
+
+  flight(driver& from, std::vector<item> about, call limits, steady_time now)
+      : items(std::move(about)),
+        batch(items.size()),
+        since(now),
+        from_(from),
+        limits_(std::move(limits)) {
+    for (std::size_t i = 0; i < items.size(); ++i) batch[i].held = &items[i].copy;
+  }
+  void start() { from_.core_.store().start_renew(batch, limits_, *this); }
+
+  const std::vector<item> items;
+  std::vector<renewal> batch;
+  const steady_time since;
+  std::optional<result<void>> answer;  // under the driver's guard
+
+ private:
+  // The driver may delete this as soon as the answer is there.
+  void complete(result<void> outcome) noexcept override {
+    const background_thread mark;
+    auto& from = from_;
+    {
+      std::lock_guard locked{from.guard_};
+      answer.emplace(std::move(outcome));
+    }
+    from.poke();
+  }
+  driver& from_;
+  const call limits_;
+};
+
+// What does the store know about this owner? Whatever it is: away with it.
+class driver::clearing final : public completion<entered>, public completion<void> {
+ public:
+  clearing(driver& from, orphan about) : left(std::move(about)), from_(from) {
+    ask_.name = left.name;
+    ask_.owner = left.owner;
+    ask_.mode = left.mode;
+  }
+  void start() {
+    limits_ = from_.core_.bounded_call();
+    from_.core_.store().start_settle(ask_, limits_, *this);
+  }
+  const orphan left;
+  std::optional<bool> gone;  // under the driver's guard
+
+ private:
+  void complete(result<entered> outcome) noexcept override {
+    const background_thread mark;
+    if (!outcome || from_.is_stopping()) return finish(false);
+    found_ = *outcome;
+    auto& store = from_.core_.store();
+    switch (found_.what) {
+      case entered::kind::granted:
+        return store.start_release(found_.granted, limits_, *this);
+      case entered::kind::waiting:
+        return store.start_leave(found_.waiting, limits_, *this);
+      case entered::kind::busy:
+        return finish(true);
+    }
+  }
+  void complete(result<void> outcome) noexcept override {
+    const background_thread mark;
+    finish(outcome || outcome.error().code() == errc::not_held);
+  }
+  // The last thing: the driver may delete this at once.
+  void finish(bool is_gone) noexcept {
+    auto& from = from_;
+    {
+      std::lock_guard locked{from.guard_};
+      gone = is_gone;
+    }
+    from.poke();
+  }
+
+  driver& from_;
+  request ask_;
+  call limits_;
+  entered found_;
+};
+
+driver::driver(client_core& owner) : core_(owner) {}
+
+driver::~driver() { stop(); }
+
+void driver::stop() noexcept {
   {
     std::lock_guard locked{guard_};
     stopping_ = true;
@@ -105,6 +200,7 @@ bool driver::sleep_until(steady_time next) {
 bool driver::pass(steady_time& next) {
   run_timers(core_.clock().now(), next);
 
+  land();
   core_.live_holds(scratch_);
   const auto now = core_.clock().now();
   bool held_any = false;
@@ -128,24 +224,24 @@ bool driver::pass(steady_time& next) {
         break;
     }
   }
-  if (any_due) {
+  if (any_due && !flight_) {
     renew(scratch_, now);
-    for (const auto& h : scratch_)
-      if (h && state_of(h->word.load(std::memory_order_relaxed)) == held)
-        next = std::min(next, next_look(times_of(*h)));
+    land();
   }
+  if (any_due)
+    for (const auto& h : scratch_)
+      if (state_of(h->word.load(std::memory_order_relaxed)) == held) {
+        const auto at = times_of(*h);
+        // What waits for a renewal in flight is looked at when that lands, or when it is too late.
+        next = std::min(next, flight_ ? std::min(at.valid_until, at.hold_until) : next_look(at));
+      }
   scratch_.clear();
-  clear_orphans(next);  // last: it may take round trips, and nobody's lease may wait for them
+  clear_orphans(next);
   return held_any;
 }
 
-void driver::renew(std::vector<std::shared_ptr<hold>>& all, steady_time now) {
-  struct item {
-    hold* who;
-    std::uint64_t generation;
-    grant copy;
-  };
-  std::vector<item> items;
+void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
+  std::vector<flight::item> items;
   auto deadline = now + core_.options().call_timeout;
   for (const auto& h : all) {
     const auto w = h->word.load(std::memory_order_acquire);
@@ -153,20 +249,29 @@ void driver::renew(std::vector<std::shared_ptr<hold>>& all, steady_time now) {
     if (state_of(w) != held) continue;
     deadline = std::min(deadline, at.valid_until);
     const auto current = h->current_grant(generation(w));
-    if (current && goes_along(at, current->ttl, now))
-      items.push_back({h.get(), generation(w), *current});
+    if (current && goes_along(at, current->ttl, now)) items.push_back({h, generation(w), *current});
   }
-  std::vector<renewal> batch(items.size());
-  for (std::size_t i = 0; i < items.size(); ++i) batch[i].held = &items[i].copy;
-  const auto answer = core_.store().renew(batch, call{deadline, {}});
-  core_.note_renewal(answer, items.size(), core_.clock().now() - now);
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    auto& [who, born, copy] = items[i];
-    auto verdict = answer ? batch[i].answer : renewal::verdict::unknown;
+  flight_ = std::make_unique<flight>(*this, std::move(items), call{deadline, {}}, now);
+  flight_->start();
+}
+
+// Writes the answers down, if they have come.
+void driver::land() {
+  if (!flight_) return;
+  {
+    std::lock_guard locked{guard_};
+    if (!flight_->answer) return;
+  }
+  const auto done = std::move(flight_);
+  const auto& answer = *done->answer;
+  core_.note_renewal(answer, done->items.size(), core_.clock().now() - done->since);
+  for (std::size_t i = 0; i < done->items.size(); ++i) {
+    const auto& [who, born, copy] = done->items[i];
+    auto verdict = answer ? done->batch[i].answer : renewal::verdict::unknown;
     if (verdict == renewal::verdict::lost && who->changing.load())
       verdict = renewal::verdict::unknown;
     if (verdict == renewal::verdict::held) {
-      who->prolong(born, copy.owner, batch[i].valid_from);
+      who->prolong(born, copy.owner, done->batch[i].valid_from);
     } else if (verdict == renewal::verdict::lost) {
       who->lose(born, copy.owner, "the store no longer lists it as ours");
     } else {
@@ -192,37 +297,32 @@ void driver::run_timers(steady_time now, steady_time& next) {
   }
 }
 
+// Nothing here waits: the answers wake us. What could not be cleared up is tried again after a while.
 void driver::clear_orphans(steady_time& next) {
-  std::vector<orphan> todo;
+  const auto now = core_.clock().now();
+  std::vector<std::unique_ptr<clearing>> done;
+  std::vector<clearing*> fresh;
   {
     std::lock_guard locked{guard_};
-    todo.swap(orphans_);
-  }
-  std::erase_if(todo, [this](const orphan& left) { return clear_one(left); });
-  if (todo.empty()) return;
-  next = std::min(next, core_.clock().now() + orphan_retry);
-  std::lock_guard locked{guard_};
-  std::move(todo.begin(), todo.end(), std::back_inserter(orphans_));
-}
-
-bool driver::clear_one(const orphan& left) const {
-  request ask;
-  ask.name = left.name;
-  ask.owner = left.owner;
-  ask.mode = left.mode;
-  auto found = core_.store().settle(ask, core_.bounded_call());
-  if (!found) return false;
-  switch (found->what) {
-    case entered::kind::granted: {
-      const auto gone = core_.store().release(found->granted, core_.bounded_call());
-      return gone || gone.error().code() == errc::not_held;
+    const auto finished = std::partition(clearing_.begin(), clearing_.end(),
+                                         [](const auto& one) { return !one->gone; });
+    std::move(finished, clearing_.end(), std::back_inserter(done));
+    clearing_.erase(finished, clearing_.end());
+    for (const auto& one : done) {
+      if (*one->gone) continue;
+      orphans_.push_back(one->left);
+      orphans_at_ = now + orphan_retry;
     }
-    case entered::kind::waiting:
-      return core_.store().leave(found->waiting, core_.bounded_call()).has_value();
-    case entered::kind::busy:
-      return true;
+    if (now >= orphans_at_) {
+      for (auto& left : orphans_)
+        fresh.push_back(
+            clearing_.emplace_back(std::make_unique<clearing>(*this, std::move(left))).get());
+      orphans_.clear();
+    } else if (!orphans_.empty()) {
+      next = std::min(next, orphans_at_);
+    }
   }
-  return true;
+  for (auto* one : fresh) one->start();
 }
 
 }  // namespace holdfast::core

@@ -24,10 +24,12 @@ struct hold;
 
 class driver {
  public:
-  explicit driver(client_core& owner) : core_(owner) {}
+  explicit driver(client_core& owner);
   ~driver();
 
   void start();  // may throw std::system_error: no thread to be had
+  // Ends the thread. What is still in flight may complete until the driver itself goes.
+  void stop() noexcept;
   // Something must be looked at by `ns`. Cheap unless that is earlier than planned.
   void due_at(std::int64_t ns) noexcept {
     auto planned = planned_.load(std::memory_order_seq_cst);
@@ -44,14 +46,22 @@ class driver {
     owner_id owner;
     lock_mode mode;
   };
+  class flight;    // a renewal on its way
+  class clearing;  // an orphan being asked about
+  friend class flight;
+  friend class clearing;
 
   void poke() noexcept;
+  bool is_stopping() {
+    std::lock_guard locked{guard_};
+    return stopping_;
+  }
   void run();
   bool pass(steady_time& next);
   void run_timers(steady_time now, steady_time& next);
   void clear_orphans(steady_time& next);
-  bool clear_one(const orphan& left) const;
-  void renew(std::vector<std::shared_ptr<hold>>& due, steady_time now);
+  void renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
+  void land();
   bool sleep_until(steady_time next);
 
   client_core& core_;
@@ -63,6 +73,9 @@ class driver {
   bool poked_ = false, stopping_ = false;
   std::multimap<steady_time, std::function<void()>> timers_;
   std::vector<orphan> orphans_;
+  std::vector<std::unique_ptr<clearing>> clearing_;
+  steady_time orphans_at_{};
+  std::unique_ptr<flight> flight_;              // (thread) at most one at a time
   std::vector<std::shared_ptr<hold>> scratch_;  // of the thread's
   std::thread thread_;
 };

@@ -24,14 +24,20 @@ fencing_token term_of(const std::optional<leader_info>& leader) {
   return leader ? leader->term : fencing_token{};
 }
 
+result<void> can_look(const core::client_core& core) {
+  if (core.caps().listing) return {};
+  return error{errc::unsupported,
+               core.url() + " cannot show who holds a lock; its capabilities say so"};
+}
+
 // look -> changed? -> watch -> look ...
 class observe_operation final : public core::async_operation<std::optional<leader_info>>,
+                                private completion<lock_info>,
                                 private completion<void> {
  public:
   observe_operation(const client& store, std::string name, fencing_token seen, nanoseconds limit,
                     std::stop_token users)
       : async_operation(store.core()),
-        store_(store),
         name_(std::move(name)),
         seen_(seen),
         limit_(limit),
@@ -41,10 +47,15 @@ class observe_operation final : public core::async_operation<std::optional<leade
   void begin() override {
     cancel_with(users_);
     deadline_ = core::deadline_after(core().clock().now(), limit_);
+    if (auto can = can_look(core()); !can) return finish(std::move(can).error());
     look();
   }
   void look() {
-    auto seat = store_.inspect(name_);
+    limits_ = core().bounded_call();
+    core().store().start_inspect(name_, limits_, *this);
+  }
+  void complete(result<lock_info> seat) noexcept override {
+    const core::background_thread mark;
     if (!seat) return finish(std::move(seat).error());
     auto now = leader_of(*seat);
     if (term_of(now) != seen_) return finish(std::move(now));
@@ -59,7 +70,6 @@ class observe_operation final : public core::async_operation<std::optional<leade
     look();
   }
 
-  client store_;
   std::string name_;
   fencing_token seen_;
   nanoseconds limit_;

@@ -21,9 +21,30 @@ void engine::start_settle(const request& ask, const call& limits,
   done.complete(settle(ask, limits));
 }
 
+void engine::start_inspect(std::string_view name, const call& limits,
+                           completion<lock_info>& done) noexcept {
+  done.complete(inspect(name, limits));
+}
+
 void engine::start_count(const counter_request& ask, const call& limits,
                          completion<counter>& done) noexcept {
   done.complete(count(ask, limits));
+}
+
+void engine::start_renew(std::span<renewal> batch, const call& limits,
+                         completion<void>& done) noexcept {
+  done.complete(renew(batch, limits));
+}
+
+void engine::start_enter_all(std::span<const request> asks, const call& limits,
+                             completion<std::vector<grant>>& done) noexcept {
+  done.complete(enter_all(asks, limits));
+}
+
+result<std::vector<finding>> engine::diagnose(const call&) { return std::vector<finding>{}; }
+
+result<std::vector<grant>> engine::enter_all(std::span<const request>, const call&) {
+  return error{errc::unsupported, "this store cannot take several locks at once"};
 }
 
 }  // namespace holdfast

@@ -42,11 +42,7 @@ gate::gate(std::shared_ptr<client_core> client, std::string lock_name)
 
 const request& gate::make_request(const acquire_options& options) {
   ask_.owner.sequence = next_owner();
-  ask_.ttl = *options.ttl;
-  ask_.order = options.order;
-  ask_.priority = options.priority;
-  ask_.label = options.label;
-  ask_.wait = options.wait > nanoseconds::zero();
+  copy_options(options, ask_);
   return ask_;
 }
 
@@ -180,20 +176,13 @@ gate::waiter* gate::pop() noexcept {
   return next;
 }
 
-void gate::lead_failed(std::uint64_t generation) noexcept {
-  auto expected = make(generation, acquiring);
-  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel))
-    return;
-  std::unique_lock locked{guard};
-  auto now = word.load(std::memory_order_relaxed);
-  while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
-  }
-  pass_on(locked);
-}
+void gate::lead_failed(std::uint64_t generation) noexcept { let_go(generation, acquiring); }
 
 void gate::won(const grant& arrived, const acquire_options& options, steady_time since) noexcept {
+  acquired.add();
   handoffs_ = 0;
   if (label_ != options.label) label_ = options.label;
+  asked_ttl = *options.ttl;
   timed = since != steady_time{};
   granted_at_ = arrived.valid_from;
   nanoseconds waited{0};
@@ -230,7 +219,7 @@ void gate::pass_on(std::unique_lock<std::mutex>& locked) noexcept {
 
 bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
   // The store goes on showing the grant as it was made, so only the like can be passed on.
-  if (next.own_token || next.ttl != granted.ttl || next.label != label_) return false;
+  if (next.own_token || next.ttl != asked_ttl || next.label != label_) return false;
   // What is handed on must be worth something: its validity goes on counting.
   if (from_ns(valid_until.load(std::memory_order_relaxed)) - now < granted.ttl / 3) return false;
   if (from_ns(hold_until.load(std::memory_order_relaxed)) <= now) return false;

@@ -36,19 +36,20 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
     limit = now + std::min(max_hold.count(), limit - now);
   }
   hold_until.store(limit, std::memory_order_relaxed);
-  acquired.add();
   // seq_cst with the driver's announcement of when it will look next: either it sees us held, or we see that
   // it means to sleep too long and wake it.
   word.fetch_add(held - acquiring, std::memory_order_seq_cst);
   core->due_at(std::min(due, limit));
 }
 
-void hold::won_alone(const grant& won, nanoseconds max_hold, steady_time since) noexcept {
+void hold::won_alone(const grant& won, const acquire_options& options, steady_time since) noexcept {
+  acquired.add();
   timed = true;
+  asked_ttl = *options.ttl;
   acquired_at = core->clock().now();
   const auto waited = acquired_at - since;
   core->numbers().wait.add(waited);
-  publish(won, max_hold);
+  publish(won, options.max_hold);
   if (auto* watcher = core->watching())
     core->tell([&] { watcher->acquired(name, won.token, waited); });
 }
@@ -60,18 +61,18 @@ bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcep
   return is_current(generation) && to_ns(instant) < until;
 }
 
-result<void> hold::release(std::uint64_t generation) {
+result<void> hold::release(std::uint64_t generation, telling how) {
   if (!core->usable_here()) return core->forked_error();
   auto expected = make(generation, held);
   if (entries.load(std::memory_order_relaxed) != 0 ||
       !word.compare_exchange_strong(expected, make(generation, releasing),
                                     std::memory_order_acq_rel))
-    return release_slowly(generation);
-  return finish_release(make(generation, releasing));
+    return release_slowly(generation, how);
+  return finish_release(generation, how);
 }
 
 // The word was pinned, or somebody local waits, or it is not ours any more.
-result<void> hold::release_slowly(std::uint64_t generation) {
+result<void> hold::release_slowly(std::uint64_t generation, telling how) {
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_acquire);
   if (hold_word::generation(now) != generation || state_of(now) != held) {
@@ -87,23 +88,41 @@ result<void> hold::release_slowly(std::uint64_t generation) {
   while (!word.compare_exchange_weak(now, with_state(now, releasing), std::memory_order_acq_rel)) {
   }
   locked.unlock();
-  return finish_release(make(generation, releasing));
+  return finish_release(generation, how);
 }
 
-result<void> hold::finish_release(std::uint64_t expected) {
+result<void> hold::finish_release(std::uint64_t generation, telling how) {
   released.add();
   note_release();
-  result<void> answer = core->caps().immediate
-                            ? core->store().release(granted, client_core::unbounded)
-                            : core->store().release(granted, core->bounded_call());
-  if (word.compare_exchange_strong(expected, with_state(expected, idle), std::memory_order_acq_rel))
+  auto answer = tell_store(how);
+  let_go(generation, releasing);
+  return answer;
+}
+
+result<void> hold::tell_store(telling how) {
+  if (core->caps().immediate) return core->store().release(granted, client_core::unbounded);
+  if (how == telling::awaited) {
+    auto answer = core->store().release(granted, core->bounded_call());
+    // Nobody may find it held for longer than it takes to ask again.
+    if (!answer && answer.error().code() != errc::not_held)
+      core->clear_up(name, granted.owner, granted.mode);
     return answer;
+  }
+  core->send_release(name, granted);
+  return {};
+}
+
+bool hold::let_go(std::uint64_t generation, hold_word::state from) noexcept {
+  auto expected = make(generation, from);
+  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel))
+    return true;
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_relaxed);
-  while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
-  }
+  do {
+    if (hold_word::generation(now) != generation || state_of(now) != from) return false;
+  } while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel));
   pass_on(locked);
-  return answer;
+  return true;
 }
 
 void hold::note_release() noexcept {
@@ -111,17 +130,7 @@ void hold::note_release() noexcept {
   if (auto* watcher = core->watching()) core->tell([&] { watcher->released(name, granted.token); });
 }
 
-void hold::surrender(std::uint64_t generation) noexcept {
-  auto expected = make(generation, held);
-  if (word.compare_exchange_strong(expected, make(generation, idle), std::memory_order_acq_rel))
-    return;
-  std::unique_lock locked{guard};
-  auto now = word.load(std::memory_order_relaxed);
-  do {
-    if (hold_word::generation(now) != generation || state_of(now) != held) return;
-  } while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel));
-  pass_on(locked);
-}
+void hold::surrender(std::uint64_t generation) noexcept { let_go(generation, held); }
 
 bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept {
   std::unique_ptr<std::stop_source> announced;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <holdfast/engine.hpp>
+#include <holdfast/options.hpp>
 
 #include <atomic>
 #include <memory>
@@ -78,6 +79,7 @@ struct hold {
   grant granted;                                       // (owner)
   steady_time acquired_at{};                           // (owner) set when this hold is timed
   bool timed = false;                                  // (owner)
+  nanoseconds asked_ttl{};                             // (owner) the store may grant less
   std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
   std::atomic<unsigned> entries{
       0};  // re-entries to undo before a release is one; changed under guard
@@ -99,7 +101,7 @@ struct hold {
   // acquiring -> held: from here on the driver renews it. The caller is the owner.
   void publish(const grant& won, nanoseconds max_hold) noexcept;
   // The same for a hold without a gate, with its wait reported.
-  void won_alone(const grant& won, nanoseconds max_hold, steady_time since) noexcept;
+  void won_alone(const grant& won, const acquire_options& options, steady_time since) noexcept;
   // Is this generation held, as far as the word says?
   bool is_current(std::uint64_t generation) const noexcept {
     const auto now = word.load(std::memory_order_acquire);
@@ -108,8 +110,10 @@ struct hold {
   bool valid_at(std::uint64_t generation, steady_time instant) const noexcept;
 
   // held -> releasing -> the store -> idle. not_held / lost when this generation is no longer the
-  // current one.
-  result<void> release(std::uint64_t generation);
+  // current one. `sent` does not wait for the store's answer where that takes a round trip: what this process asks next
+  // about the name is served after it.
+  enum class telling : std::uint8_t { awaited, sent };
+  result<void> release(std::uint64_t generation, telling how = telling::awaited);
   // held -> idle without asking the store, which has given the grant another form (downgrade).
   void surrender(std::uint64_t generation) noexcept;
   // held -> lost: fires the token, tells the observer, lets the next in. False when it was not held
@@ -134,11 +138,14 @@ struct hold {
 
  private:
   void take_sequences();
-  result<void> release_slowly(std::uint64_t generation);
-  result<void> finish_release(std::uint64_t releasing);
+  result<void> release_slowly(std::uint64_t generation, telling how);
+  result<void> finish_release(std::uint64_t generation, telling how);
+  result<void> tell_store(telling how);
 
  protected:
   void note_release() noexcept;
+  // generation:from -> idle, and the next one may begin. False: the word says otherwise by now.
+  bool let_go(std::uint64_t generation, hold_word::state from) noexcept;
 };
 
 // Pins a held word against its owner while the driver reads or changes the owner's fields.

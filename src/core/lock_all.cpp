@@ -45,9 +45,88 @@ result<std::vector<lease>> all_still_held(std::vector<lease> held) {
   return held;
 }
 
+// One atomic attempt at all of them, where the store can. All their gates are ours first, so no other thread of this
+// process comes between. An empty answer: somebody has one of them; take them in order then.
+class all_at_once {
+ public:
+  all_at_once(std::shared_ptr<core::client_core> core, plan todo)
+      : core_(std::move(core)), todo_(std::move(todo)) {}
+
+  bool begin() {
+    if (!core_->caps().atomic_multi || todo_.order.size() < 2) return false;
+    for (const auto& name : todo_.order) {
+      auto gate = core_->gate_for(name);
+      std::uint64_t generation = 0;
+      if (gate->begin(generation, nullptr) != core::gate::begun::lead) {
+        give_up();
+        return false;
+      }
+      asks_.push_back(gate->make_request(todo_.options));
+      taken_.emplace_back(std::move(gate), generation);
+    }
+    return true;
+  }
+  std::span<const request> asks() const noexcept { return asks_; }
+
+  result<std::vector<lease>> conclude(result<std::vector<grant>> answer, steady_time since) {
+    std::vector<lease> out;
+    if (answer && !answer->empty()) {
+      for (std::size_t i = 0; i < taken_.size(); ++i) {
+        const auto& [gate, generation] = taken_[i];
+        gate->won((*answer)[i], todo_.options, since);
+        out.push_back(core::lease_access::make(gate, generation));
+      }
+      return out;
+    }
+    give_up();
+    if (answer || answer.error().code() == errc::unavailable) return out;
+    if (answer.error().code() == errc::outcome_unknown)
+      for (const auto& ask : asks_) core_->clear_up(std::string{ask.name}, ask.owner, ask.mode);
+    return core_->note_failure(std::move(answer).error());
+  }
+
+ private:
+  void give_up() noexcept {
+    for (const auto& [gate, generation] : taken_) gate->lead_failed(generation);
+    taken_.clear();
+  }
+
+  std::shared_ptr<core::client_core> core_;
+  const plan todo_;  // a copy: an abandoned coroutine does not keep its own
+  std::vector<std::pair<std::shared_ptr<core::gate>, std::uint64_t>> taken_;
+  std::vector<request> asks_;
+};
+
+class enter_all_operation final : public core::async_operation<std::vector<lease>>,
+                                  private completion<std::vector<grant>> {
+ public:
+  enter_all_operation(std::shared_ptr<core::client_core> core, const plan& todo)
+      : async_operation(core), attempt_(core, todo) {}
+
+ private:
+  void begin() override {
+    since_ = core().clock().now();
+    if (!attempt_.begin()) return finish(std::vector<lease>{});
+    limits_ = core().bounded_call();
+    core().store().start_enter_all(attempt_.asks(), limits_, *this);
+  }
+  void complete(result<std::vector<grant>> answer) noexcept override {
+    const core::background_thread mark;
+    finish(attempt_.conclude(std::move(answer), since_));
+  }
+  all_at_once attempt_;
+  call limits_;
+  steady_time since_{};
+};
+
 task<result<std::vector<lease>>> take_all(std::shared_ptr<core::client_core> core,
                                           result<plan> todo) {
   if (!todo) co_return std::move(todo).error();
+  {
+    async<std::vector<lease>> attempt{std::make_shared<enter_all_operation>(core, *todo)};
+    auto all = co_await attempt;
+    if (!all || !all->empty()) co_return all;
+  }
   std::vector<lease> held;
   for (const auto& name : todo->order) {
     auto pending = core::async_exclusive(core->gate_for(name), todo->options);
@@ -66,6 +145,13 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
   const auto& core = store.core();
   auto todo = make_plan(*core, names, asked);
   if (!todo) return std::move(todo).error();
+  if (all_at_once attempt{core, *todo}; attempt.begin()) {
+    const auto since = core->clock().now();
+    auto all = attempt.conclude(
+        core->store().enter_all(attempt.asks(), core->bounded_call(todo->options.stop)), since);
+    if (!all || !all->empty()) return all;
+    spend(*todo, *core);
+  }
   std::vector<lease> held;
   held.reserve(todo->order.size());
   for (const auto& name : todo->order) {

@@ -67,7 +67,7 @@ bool recursive_mutex::lock_within(nanoseconds wait) {
 
 void recursive_mutex::unlock() noexcept {
   const auto& gate = state_->at();
-  const auto answer = gate->release(state_->mine());
+  const auto answer = gate->release(state_->mine(), core::hold::telling::sent);
   if (answer) return;
   if (auto* watcher = gate->core->watching())
     gate->core->tell([&] { watcher->release_failed(gate->name, answer.error()); });
@@ -91,9 +91,9 @@ async<lease> recursive_mutex::async_acquire(const acquire_options& options) {
   const auto& gate = state_->at();
   if (const auto born = state_->mine(); born != 0 && gate->reenter(born))
     return core::ready_lease(gate->core, lease_access::make(gate, born));
-  return core::async_exclusive(gate, options,
-                               [state = state_, starter = std::this_thread::get_id()](
-                                   std::uint64_t generation) { state->own(starter, generation); });
+  return core::async_exclusive(gate, options, [state = state_](std::uint64_t generation) {
+    state->own(std::this_thread::get_id(), generation);
+  });
 }
 
 unsigned recursive_mutex::depth() const noexcept {

@@ -2,6 +2,8 @@
 
 #include "core/client_core.hpp"
 
+#include <utility>
+
 namespace holdfast::core {
 
 resumer::~resumer() {
@@ -14,12 +16,14 @@ resumer::~resumer() {
 }
 
 void resumer::post(std::function<void()> work) {
+  bool was_empty = false;
   {
     std::lock_guard locked{guard_};
+    was_empty = queue_.empty();
     queue_.push_back(std::move(work));
     if (!thread_.joinable()) thread_ = std::thread{[this] { run(); }};
   }
-  changed_.notify_one();
+  if (was_empty) changed_.notify_one();  // else it is awake, or about to be
 }
 
 void resumer::run() {
@@ -29,12 +33,9 @@ void resumer::run() {
     changed_.wait(locked, [this] { return stopping_ || !queue_.empty(); });
     // What was promised to go on goes on, also when the client is ending.
     if (queue_.empty()) return;
-    {
-      auto work = std::move(queue_.front());
-      queue_.pop_front();
-      locked.unlock();
-      work();
-    }
+    auto batch = std::exchange(queue_, {});
+    locked.unlock();
+    for (; !batch.empty(); batch.pop_front()) batch.front()();
     locked.lock();
   }
 }

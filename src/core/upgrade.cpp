@@ -37,7 +37,7 @@ result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
   const auto old = state->current_grant(lease_access::generation(held));
   if (!old) return lost_error(*state);
   if (old->mode != lock_mode::upgradeable) return wrong_mode(*state, "an upgrade", old->mode);
-  options.ttl = old->ttl;
+  options.ttl = state->asked_ttl;
   auto checked = state->core->checked(std::move(options));
   if (!checked) return std::move(checked).error();
   return upgrade_plan{*old, std::move(*checked)};
@@ -106,6 +106,7 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
     fresh->loss = std::move(state->loss);
   }
   const auto limit = state->hold_until.load();
+  fresh->asked_ttl = state->asked_ttl;
   fresh->publish(*answer, nanoseconds::zero());
   fresh->hold_until.store(limit);
   state->core->due_at(limit);

@@ -1,8 +1,8 @@
 // Counters, and watching over a lock's holders or a counter.
+#include "engines/counter_rule.hpp"
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace holdfast::engines::file {
 
@@ -11,40 +11,20 @@ namespace {
 // Under the shard's mutex. The version goes first: killed in between, watchers look once for nothing.
 bool apply(locked_shard& at, record& in, const counter_request& ask) {
   const bool exists = at.has_counter(in);
-  std::int64_t value = ask.operand;
-  switch (ask.op) {
-    case counter_op::read:
-      return true;
-    case counter_op::create:
-      if (exists) return false;
-      break;
-    case counter_op::store:
-      break;
-    case counter_op::add:
-      if (!exists) return false;
-      if (__builtin_add_overflow(in.value, ask.operand, &value)) {
-        value = std::numeric_limits<std::int64_t>::max();  // a count is never negative, so only up
-      }
-      value = std::max<std::int64_t>(value, 0);
-      if (value == in.value) return true;
-      break;
-    case counter_op::compare_exchange:
-      if (!exists || in.value != ask.expected) return false;
-      break;
-    case counter_op::erase:
-      if (!exists) return false;
-      at.changed(in);
-      in.exists.publish(0);
-      return true;
-  }
+  const auto change = change_of(ask, exists ? std::optional{in.value} : std::nullopt);
+  if (change.what == counter_change::kind::none) return change.applied;
   at.changed(in);
+  if (change.what == counter_change::kind::erase) {
+    in.exists.publish(0);
+    return true;
+  }
   if (ask.keep > nanoseconds::zero()) {
     in.keep = ask.keep.count();
   } else if (!exists) {
     in.keep = nanoseconds::max().count();
   }
   in.changed = wall_nanoseconds();
-  in.value = value;
+  in.value = change.value;
   in.exists.publish(1);
   return true;
 }

@@ -1,8 +1,8 @@
 // The store's other half: what operators see, and counters.
+#include "engines/counter_rule.hpp"
 #include "engines/memory/store.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace holdfast::engines::memory {
 
@@ -83,36 +83,17 @@ counter store::count(const counter_request& ask, steady_time now) {
 // Says whether the operation applied, and leaves in `at` where the counter is now, if anywhere.
 bool store::apply(const counter_request& ask, tally_map::iterator& at, steady_time now) {
   const bool exists = at != tallies_.end();
-  std::int64_t value = ask.operand;
-  switch (ask.op) {
-    case counter_op::read:
-      return true;
-    case counter_op::create:
-      if (exists) return false;
-      break;
-    case counter_op::store:
-      break;
-    case counter_op::add:
-      if (!exists) return false;
-      if (__builtin_add_overflow(at->second.value, ask.operand, &value)) {
-        value = std::numeric_limits<std::int64_t>::max();  // a count is never negative, so only up
-      }
-      value = std::max<std::int64_t>(value, 0);
-      if (value == at->second.value) return true;  // no change: no version, no longer life
-      break;
-    case counter_op::compare_exchange:
-      if (!exists || at->second.value != ask.expected) return false;
-      break;
-    case counter_op::erase:
-      if (!exists) return false;
-      tallies_.erase(at);
-      at = tallies_.end();
-      wake({topic::what::counter, std::string{ask.name}});
-      return true;
+  const auto change = change_of(ask, exists ? std::optional{at->second.value} : std::nullopt);
+  if (change.what == counter_change::kind::none) return change.applied;
+  if (change.what == counter_change::kind::erase) {
+    tallies_.erase(at);
+    at = tallies_.end();
+    wake({topic::what::counter, std::string{ask.name}});
+    return true;
   }
   if (!exists) at = tallies_.emplace(ask.name, tally{}).first;
   const auto keep = ask.keep > nanoseconds::zero() ? ask.keep : at->second.keep;
-  at->second = tally{value, ++last_version_, now, keep};
+  at->second = tally{change.value, ++last_version_, now, keep};
   wake({topic::what::counter, at->first});
   return true;
 }

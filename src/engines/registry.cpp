@@ -13,6 +13,9 @@
 #if HOLDFAST_ENGINE_MEMORY
 #include "engines/memory/engine.hpp"
 #endif
+#if HOLDFAST_ENGINE_REDIS
+#include "engines/redis/engine.hpp"
+#endif
 
 #include <iterator>
 #include <string>
@@ -29,6 +32,11 @@ constexpr engine_entry rows[] = {
 #endif
 #if HOLDFAST_ENGINE_MEMORY
     {"memory", memory::make_engine},
+#endif
+#if HOLDFAST_ENGINE_REDIS
+    {"redis", redis::make_engine},
+    {"rediss", redis::make_engine},
+    {"unix", redis::make_engine},
 #endif
     {{}, nullptr},  // so that a build without any engine has an array too; not part of the table
 };

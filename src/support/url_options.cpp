@@ -23,6 +23,8 @@ error bad_option(std::string message) {
 // Options whose value is nobody's business, whichever engine takes them.
 bool is_secret_key(std::string_view key) {
   constexpr std::array<std::string_view, 5> words{"pass", "pwd", "secret", "token", "auth"};
+  // password_file=, password_env=: where it is, and not what it is.
+  if (key.ends_with("_file") || key.ends_with("_env")) return false;
   return std::any_of(words.begin(), words.end(),
                      [&](auto word) { return key.find(word) != std::string_view::npos; });
 }

@@ -1,5 +1,7 @@
 #include "conformance/conformance.hpp"
 
+#include "support/redis_server.hpp"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,23 @@ std::string memory_store(const temp_dir&) {
 }
 
 std::string file_store(const temp_dir& dir) { return "file:" + dir.file("store"); }
+
+std::string no_redis() {
+  const auto redis = redis_server::available();
+  return redis ? std::string{} : redis.why;
+}
+
+std::string redis_store(const temp_dir&) { return shared_redis().url(); }
+
+std::string patient_redis_store(const temp_dir&) { return shared_redis().url() + "?grace=0"; }
+
+std::string redis_with(std::string_view layout) {
+  return shared_redis().url() + "?layout=" + std::string{layout};
+}
+std::string setnx_store(const temp_dir&) { return redis_with("setnx"); }
+std::string expire_lua_store(const temp_dir&) { return redis_with("setnx-expire-lua"); }
+std::string getset_store(const temp_dir&) { return redis_with("getset"); }
+std::string redisson_store(const temp_dir&) { return redis_with("redisson"); }
 
 bool is_required(const std::string& engine) {
   const char* list = std::getenv("HOLDFAST_REQUIRE_ENGINES");
@@ -38,6 +57,12 @@ const std::vector<engine_row>& engine_table() {
   static const std::vector<engine_row> table{
       {"memory", "memory", memory_store},
       {"file", "file", file_store},
+      {"redis", "redis", redis_store, no_redis},
+      {"redis_grace0", "redis", patient_redis_store, no_redis},
+      {"redis_setnx", "redis", setnx_store, no_redis},
+      {"redis_setnx_expire_lua", "redis", expire_lua_store, no_redis},
+      {"redis_getset", "redis", getset_store, no_redis},
+      {"redis_redisson", "redis", redisson_store, no_redis},
   };
   return table;
 }
@@ -49,7 +74,13 @@ void conformance::SetUp() {
     ASSERT_FALSE(is_required(row.name)) << "this build has no engine for " << row.scheme << ":";
     GTEST_SKIP() << "this build has no engine for " << row.scheme << ":";
   }
-  url_ = given_url(row.name).value_or(row.own_store(dir_));
+  const auto given = given_url(row.name);
+  const auto why = given || row.missing == nullptr ? std::string{} : row.missing();
+  if (!why.empty()) {
+    ASSERT_FALSE(is_required(row.name)) << why;
+    GTEST_SKIP() << why;
+  }
+  url_ = given ? *given : row.own_store(dir_);
   auto opened = client::try_open(url_);
   if (!opened && !is_required(row.name) && opened.error().code() == errc::unavailable) {
     GTEST_SKIP() << opened.error().message();

@@ -36,6 +36,8 @@ struct engine_row {
   std::string scheme;
   // An empty store, or one nobody else uses; `dir` is gone after the test.
   std::string (*own_store)(const temp_dir& dir);
+  // Why the server it needs cannot be had here; empty when it can.
+  std::string (*missing)() = nullptr;
 };
 
 inline void PrintTo(const engine_row& row, std::ostream* out) { *out << row.name; }

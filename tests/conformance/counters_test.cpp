@@ -138,6 +138,7 @@ TEST_P(counters, barrier_for_as_many_as_it_takes_is_still_the_same_barrier) {
 }
 
 TEST_P(counters, a_lock_of_the_same_name_is_another_thing) {
+  NEEDS(counters_apart);
   const auto a = open();
   latch counted{a, name(), 2};
   mutex lock{a, name()};

@@ -48,7 +48,8 @@ TEST_P(processes, killed_holder_frees_the_lock_within_the_bound) {
       caps().dead_holder_bound > nanoseconds::zero() ? caps().dead_holder_bound : short_ttl();
   child dies{url()};
   const auto answer =
-      dies.ask("acquire " + name() + (caps().dead_holder_bound > 0s ? " 60s" : " 400ms"));
+      dies.ask("acquire " + name() +
+               (caps().dead_holder_bound > 0s ? " 60s" : " " + format_duration(short_ttl())));
   ASSERT_TRUE(is_granted(answer)) << answer;
   mutex ours{open(), name()};
   ASSERT_TRUE(fails_with(ours.try_acquire(), errc::busy));
@@ -80,7 +81,7 @@ TEST_P(processes, paused_holder_sees_loss_at_once) {
   NEEDS(cross_process);
   NEEDS_SHORT_TTL();
   child paused{url()};
-  const auto answer = paused.ask("acquire " + name() + " 400ms");
+  const auto answer = paused.ask("acquire " + name() + " " + format_duration(short_ttl()));
   ASSERT_TRUE(is_granted(answer)) << answer;
   paused.pause();
   mutex ours{open(), name()};

@@ -118,7 +118,7 @@ TEST_P(several, five_thousand_names_are_held_listed_freed_and_used_again) {
   EXPECT_EQ(a.list(prefix(), 10).value().size(), 10U);
   EXPECT_EQ(a.metrics().held_now, many);
   held.clear();
-  EXPECT_TRUE(a.list(prefix()).value().empty());
+  EXPECT_TRUE(wait_until([&] { return a.list(prefix()).value().empty(); }));
   mutex again{a, name("0")};
   EXPECT_TRUE(is_ok(again.try_acquire()));
   EXPECT_EQ(a.metrics().held_now, 0U);

@@ -1,0 +1,349 @@
+#include "engines/redis/diagnose.hpp"
+
+#include "engines/redis/facts.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+using namespace std::chrono_literals;
+using level = finding::level;
+
+std::string in_ms(nanoseconds length) {
+  const std::chrono::duration<double, std::milli> ms{length};
+  return ms < 10ms ? fmt::format("{:.2f} ms", ms.count()) : fmt::format("{:.0f} ms", ms.count());
+}
+
+finding not_allowed(std::string_view about, std::string_view refused, std::string_view advice) {
+  return {level::note, std::string{about},
+          fmt::format("Not allowed to look ({} is refused). {}", refused, advice)};
+}
+
+bool is_local(const settings& how) {
+  const auto& host = how.where.host;
+  return how.where.is_unix || host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// Each check looks at one thing, and knows what it means for locks.
+
+finding check_version(const facts& server, const settings&) {
+  const auto version = server.said("redis_version");
+  if (!version)
+    return not_allowed("version", "INFO", "It must be Redis 6.0 or newer; 6.2 and 7 are better.");
+  int major = 0, minor = 0;
+  const auto* end = version->data() + version->size();
+  const auto dot = std::from_chars(version->data(), end, major).ptr;
+  if (dot != end) std::from_chars(dot + 1, end, minor);
+  const auto spoken = fmt::format("Redis {}", *version);
+  if (major < 6) return {level::bad, "version", spoken + " is too old: 6.0 is needed."};
+  if (major == 6 && minor < 2)
+    return {level::note, "version", spoken + " will do; 6.2 and 7 are what should be used."};
+  return {level::good, "version", spoken + "."};
+}
+
+finding check_role(const facts& server, const settings&) {
+  const auto role = server.said("role");
+  if (!role) return not_allowed("role", "INFO", "It must be the master.");
+  if (*role != "master")
+    return {
+        level::bad, "role",
+        fmt::format("This is a {} of {}: it refuses writes, and what it shows is late. Name the "
+                    "master.",
+                    *role == "slave" ? "replica" : *role,
+                    server.said("master_host").value_or("another server"))};
+  return {level::good, "role", "This is a master."};
+}
+
+finding check_cluster(const facts& server, const settings&) {
+  const auto enabled = server.number("cluster_enabled");
+  if (!enabled) return not_allowed("cluster mode", "INFO", "It must be off.");
+  if (*enabled != 0)
+    return {
+        level::bad, "cluster mode",
+        "Redis Cluster is not supported: the keys of one lock would lie on several nodes. Use a "
+        "server with cluster-enabled no."};
+  return {level::good, "cluster mode", "Off."};
+}
+
+finding check_eviction(const facts& server, const settings&) {
+  constexpr std::string_view about = "eviction policy";
+  auto policy = server.said("maxmemory_policy");
+  auto most = server.number("maxmemory");
+  if (!policy) policy = server.set_to("maxmemory-policy");
+  if (!most) most = server.number_set_to("maxmemory");
+  if (!policy || !most)
+    return not_allowed(about, "INFO", "It must be noeviction, or there must be no maxmemory.");
+  if (*policy == "noeviction")
+    return {level::good, std::string{about},
+            *most == 0
+                ? "noeviction, without a limit on memory."
+                : "noeviction: when the memory is full, new locks are refused and those that "
+                  "are held stay."};
+  if (*most == 0)
+    return {
+        level::note, std::string{about},
+        fmt::format("{}, but there is no maxmemory, so nothing is evicted. With one, locks would "
+                    "be: set maxmemory-policy noeviction first.",
+                    *policy)};
+  return {level::bad, std::string{about},
+          fmt::format("{} with maxmemory {}: when the memory is full, the server throws locks away "
+                      "while they are held (every lock has a ttl, so the volatile- policies do it, "
+                      "too). Set maxmemory-policy noeviction.",
+                      *policy, *most)};
+}
+
+finding judge_aof(std::string_view sync) {
+  if (sync == "always")
+    return {level::good, "persistence",
+            "AOF, synced always: locks survive a crash of the machine."};
+  if (sync == "no")
+    return {
+        level::warning, "persistence",
+        "AOF, synced when the system likes (appendfsync no): a crash of the machine forgets locks "
+        "of half a minute, which may then be granted twice. Use everysec or always."};
+  return {
+      level::good, "persistence",
+      fmt::format("AOF, synced {}: locks survive a crash of the server; a crash of the machine may "
+                  "forget those of the last second.",
+                  sync.empty() ? "as configured" : sync)};
+}
+
+finding check_persistence(const facts& server, const settings&) {
+  constexpr std::string_view forgets =
+      "and then they may be granted to others while their holders still believe in them, until "
+      "their "
+      "next renewal; tokens go on rising";
+  const auto aof = server.number("aof_enabled");
+  if (!aof)
+    return not_allowed("persistence", "INFO",
+                       "Use AOF (appendonly yes), or a restart forgets locks.");
+  if (server.said("aof_last_write_status").value_or("ok") != "ok" ||
+      server.said("rdb_last_bgsave_status").value_or("ok") != "ok")
+    return {level::warning, "persistence",
+            "The last attempt to save failed: the server may refuse all writes (MISCONF), and a "
+            "restart forgets locks. See its log."};
+  if (*aof != 0) return judge_aof(server.set_to("appendfsync").value_or(""));
+  const auto snapshots = server.set_to("save");
+  if (!snapshots)
+    return {
+        level::warning, "persistence",
+        fmt::format("No AOF: a restart forgets all locks since the last snapshot, if there are any "
+                    "snapshots, {}. Set appendonly yes.",
+                    forgets)};
+  if (snapshots->empty())
+    return {level::warning, "persistence",
+            fmt::format("None: a restart forgets all locks, {}. Set appendonly yes.", forgets)};
+  return {level::warning, "persistence",
+          fmt::format("Snapshots only: a restart forgets the locks since the last one, {}. Set "
+                      "appendonly yes.",
+                      forgets)};
+}
+
+finding check_replication(const facts& server, const settings& how) {
+  const auto replicas = server.number("connected_slaves");
+  if (!replicas)
+    return not_allowed("replication", "INFO", "With replicas, see wait_replicas in the guide.");
+  const auto needed = server.number_set_to("min-replicas-to-write").value_or(0);
+  if (*replicas < static_cast<std::int64_t>(how.wait_replicas))
+    return {level::bad, "replication",
+            fmt::format("wait_replicas={}, but {} are connected: no lock can be taken.",
+                        how.wait_replicas, *replicas)};
+  if (server.number("min_slaves_good_slaves").value_or(needed) < needed)
+    return {
+        level::bad, "replication",
+        fmt::format("min-replicas-to-write is {}, and fewer are in good health: the server refuses "
+                    "all writes.",
+                    needed)};
+  if (*replicas == 0)
+    return {level::note, "replication", "No replicas: while this server is down, nobody can lock."};
+  if (how.wait_replicas == 0)
+    return {
+        level::warning, "replication",
+        fmt::format("{} replica(s), and nobody waits for them: a fail-over forgets the grants that "
+                    "had not arrived there, and a lock may be held twice. Add ?wait_replicas=1 to "
+                    "the address.",
+                    *replicas)};
+  return {
+      level::good, "replication",
+      fmt::format("{} replica(s); a grant counts when {} have it. A fail-over to one that had not "
+                  "may still forget it.{}",
+                  *replicas, how.wait_replicas,
+                  needed > 0 ? ""
+                             : " With min-replicas-to-write a master that is cut off would "
+                               "also stop granting.")};
+}
+
+finding check_rights(const facts& server, const settings& how) {
+  const auto user = "The user " + support::quoted(server.user);
+  if (!server.missing_rights)
+    return {level::note, "rights",
+            user + " may open the store. What else it may do cannot be asked before Redis 7."};
+  if (!server.missing_rights->empty())
+    return {
+        level::bad, "rights",
+        fmt::format("{} may not do all that is needed: {}. docs/guides/redis.md has the ACL line.",
+                    user, fmt::join(*server.missing_rights, ", "))};
+  if (how.layout != "native" && how.prefix.empty())
+    return {
+        level::note, "rights",
+        user + " may run scripts. Whether it may use the keys depends on the names of the locks."};
+  if (server.may_flush)
+    return {level::note, "rights",
+            user +
+                " may do all that is needed, and far more (FLUSHALL). docs/guides/redis.md has an "
+                "ACL line with just enough."};
+  return {level::good, "rights", user + " may do all that is needed, and may not flush the store."};
+}
+
+finding check_password(const facts& server, const settings& how) {
+  const bool came_without = how.password.empty() && server.user == "default";
+  if (!came_without && !server.is_default_open)
+    return not_allowed("password", "ACL GETUSER",
+                       "We came with one. The user default must have one, too, or be off.");
+  if (!came_without && !*server.is_default_open)
+    return {level::good, "password", "Nobody comes in without one."};
+  if (how.where.is_unix)
+    return {level::note, "password",
+            "None is needed: whoever may open the socket may do everything to the locks."};
+  return {level::warning, "password",
+          "The user default needs none: whoever reaches the server may do everything to the locks. "
+          "Give it one, or switch it off."};
+}
+
+finding check_encryption(const facts&, const settings& how) {
+  if (how.where.use_tls)
+    return {level::good, "encryption", "TLS; certificate and name are verified."};
+  if (is_local(how))
+    return {level::good, "encryption", "Plain text, which does not leave this machine."};
+  return {level::warning, "encryption",
+          "Plain text over the network: password and locks can be read and changed on the way. Use "
+          "rediss://."};
+}
+
+finding check_clock(const facts& server, const settings& how) {
+  const auto off = server.clock_ahead < 0ns ? -server.clock_ahead : server.clock_ahead;
+  const auto measured =
+      fmt::format("The server's clock is {} {} ours (give or take {}).", in_ms(off),
+                  server.clock_ahead < 0ns ? "behind" : "ahead of", in_ms(server.clock_unsure));
+  if (how.layout == "getset") {
+    const bool is_far = off > 200ms + server.clock_unsure;
+    return {is_far ? level::warning : level::good, "clock",
+            measured +
+                (is_far ? " With this layout the clocks of all clients decide; one of the two is "
+                          "wrong, and it may be ours."
+                        : "")};
+  }
+  if (off <= 1s + server.clock_unsure) return {level::good, "clock", measured};
+  return {off > 1min ? level::warning : level::note, "clock",
+          measured +
+              " Exclusion does not depend on it. Tokens do, if the data is lost or the server "
+              "replaced: a clock that is set back then makes them fall."};
+}
+
+finding check_round_trip(const facts& server, const settings& how) {
+  if (server.round_trips.empty()) return not_allowed("round trip", "PING", "");
+  const auto median = server.round_trips[server.round_trips.size() / 2];
+  const auto worst = server.round_trips.back();
+  const auto measured = fmt::format("{} in the middle of {}, {} at worst.", in_ms(median),
+                                    server.round_trips.size(), in_ms(worst));
+  if (how.layout == "native" && how.grace > 0ns && worst > how.grace / 3)
+    return {
+        level::warning, "round trip",
+        fmt::format("{} That is much for a grace of {}: leases may be lost for no other reason. "
+                    "Choose a longer ?grace=.",
+                    measured, format_duration(how.grace))};
+  return {level::note, "round trip", measured};
+}
+
+finding check_idle(const facts& server, const settings&) {
+  const auto timeout = server.number_set_to("timeout");
+  const auto keepalive = server.number_set_to("tcp-keepalive");
+  if (!timeout || !keepalive)
+    return not_allowed("idle connections", "CONFIG GET", "timeout 0 is best.");
+  if (*timeout > 0)
+    return {level::note, "idle connections",
+            fmt::format(
+                "Closed after {} s (timeout): the next acquire has to connect first. Connections "
+                "that listen for messages stay.",
+                *timeout)};
+  if (*keepalive == 0)
+    return {
+        level::note, "idle connections",
+        "tcp-keepalive is off: a client machine that vanishes without a word counts as connected "
+        "for ever. Its locks end with their ttl all the same."};
+  return {
+      level::good, "idle connections",
+      fmt::format("Kept; a client machine that vanishes without a word is noticed after about {} s "
+                  "(tcp-keepalive {}), its locks end with their ttl before.",
+                  2 * *keepalive, *keepalive)};
+}
+
+// "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60": hard limit, soft limit, seconds
+std::optional<std::int64_t> pubsub_limit(std::string_view all) {
+  constexpr std::string_view word = "pubsub ";
+  const auto at = all.find(word);
+  if (at == std::string_view::npos) return std::nullopt;
+  const auto* begin = all.data() + at + word.size();
+  std::int64_t out = 0;
+  if (std::from_chars(begin, all.data() + all.size(), out).ec != std::errc{}) return std::nullopt;
+  return out;
+}
+
+finding check_messages(const facts& server, const settings&) {
+  const auto limits = server.set_to("client-output-buffer-limit");
+  const auto most = limits ? pubsub_limit(*limits) : std::nullopt;
+  if (!most)
+    return not_allowed("messages", "CONFIG GET",
+                       "client-output-buffer-limit pubsub should be at least 1mb, or 0.");
+  if (*most > 0 && *most < (1 << 20))
+    return {level::warning, "messages",
+            fmt::format(
+                "A listener that is {} bytes behind is cut off (client-output-buffer-limit "
+                "pubsub): a busy client may lose its connection, and its leases with it. Use at "
+                "least 1mb, or 0.",
+                *most)};
+  return {level::good, "messages",
+          *most == 0 ? std::string{"No limit on what a listener may be behind."}
+                     : fmt::format("A listener may be {} MB behind.", *most >> 20)};
+}
+
+finding check_scripts(const facts& server, const settings& how) {
+  const auto limit = server.number_set_to("lua-time-limit");
+  if (!limit)
+    return not_allowed("scripts of others", "CONFIG GET",
+                       "A script or command that runs long stops all locks of the server.");
+  const bool counts = how.layout == "native" && how.grace > 0ns;
+  return {
+      level::note, "scripts of others",
+      fmt::format("One that runs long stops the whole server; after {} ms (lua-time-limit) it says "
+                  "so. {}",
+                  *limit,
+                  counts ? fmt::format("Whatever stops it for {} (grace) costs every lease.",
+                                       format_duration(how.grace))
+                         : std::string{"Whatever stops it for a ttl costs every lease."})};
+}
+
+constexpr std::array checks{
+    &check_version,     &check_role,   &check_cluster,  &check_eviction,   &check_persistence,
+    &check_replication, &check_rights, &check_password, &check_encryption, &check_clock,
+    &check_round_trip,  &check_idle,   &check_messages, &check_scripts};
+
+}  // namespace
+
+result<std::vector<finding>> diagnose(link& server, const settings& how, const call& limits) {
+  const auto known = facts::ask(server, how, limits);
+  if (!known) return known.error();
+  std::vector<finding> out;
+  out.reserve(checks.size());
+  for (const auto check : checks) out.push_back(check(*known, how));
+  return out;
+}
+
+}  // namespace holdfast::engines::redis

@@ -1,0 +1,384 @@
+#include "engines/redis/foreign.hpp"
+
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+// As in the native layout: that much may two clocks differ in speed.
+constexpr unsigned drift_ppm = 10'000;
+constexpr nanoseconds margin = 2ms;
+constexpr nanoseconds between_looks = 50ms;
+
+}  // namespace
+
+foreign::foreign(const settings& how, const engine_config& config, capabilities caps)
+    : how_(how), clock_(config.clock), caps_(std::move(caps)) {}
+
+capabilities foreign::common_caps(const settings& how) {
+  capabilities caps;
+  caps.engine = "redis, layout " + how.layout;
+  caps.cross_process = true;
+  caps.listing = !how.prefix.empty();
+  caps.clock = expiry_clock::server;
+  caps.fencing = fencing_strength::best_effort;
+  caps.min_ttl = 20ms;
+  caps.max_ttl = std::chrono::hours{24 * 365};
+  caps.drift_ppm = drift_ppm;
+  caps.margin = margin;
+  caps.expiry_slack = 100ms;
+  return caps;
+}
+
+result<void> foreign::connect(const std::function<void()>& prepare) {
+  if (how_.prefix.size() > 64 || support::has_control(how_.prefix))
+    return error{
+        errc::misconfigured,
+        fmt::format("The prefix in {} must have at most 64 bytes and no control characters.",
+                    how_.url)};
+  auto link = link::start(how_);
+  if (!link) return std::move(link).error();
+  link_ = std::move(*link);
+  waits_ = std::make_unique<waits>(link_->driver());
+  if (prepare) prepare();
+  link::stream_setup stream;
+  stream.listener = this;
+  link_->connect(false, stream);
+  call soon;
+  soon.deadline = std::chrono::steady_clock::now() + 5s;
+  const auto there = link_->run(link_->of({}), {"PING"}, soon);
+  if (there) return {};
+  // Nothing was asked for yet, so nothing is unknown.
+  if (there.error().code() != errc::outcome_unknown) return there.error();
+  return error{errc::unavailable, there.error().message()};
+}
+
+void foreign::disconnect() noexcept {
+  if (!link_) return;
+  waits_->look_again_all();
+  link_->drain();
+  link_->drain();  // core clears up in two steps: the answer to the first may have sent the second
+  link_.reset();
+}
+
+error foreign::not_held(std::string_view name, const owner_id& owner) const {
+  return {errc::not_held,
+          fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",
+                      support::quoted(name), how_.url, to_string(owner))};
+}
+
+error foreign::unsupported(std::string_view name, std::string_view what) const {
+  return {errc::unsupported, fmt::format("Lock {} on {}: the layout {} has no {}.",
+                                         support::quoted(name), how_.url, how_.layout, what)};
+}
+
+// ---- asking
+
+result<entered> foreign::read_entered(const result<answer>& got, const request& ask,
+                                      steady_time sent, std::uint64_t heard) {
+  if (!got) return got.error();
+  const auto& items = got->values.front().items;
+  if (items.size() < 2) return unexpected_reply(ask.name, how_.url);
+  entered out;
+  if (number_in(items[0]) == 1) {
+    if (items.size() < 3) return unexpected_reply(ask.name, how_.url);
+    const auto left = milliseconds{number_in(items[2])};
+    const auto ttl = ask.ttl > nanoseconds::zero() ? ask.ttl : nanoseconds{left};
+    out.what = entered::kind::granted;
+    out.granted.name = ask.name;
+    out.granted.owner = ask.owner;
+    out.granted.mode = ask.mode;
+    out.granted.weight =
+        items.size() > 3 ? static_cast<std::uint64_t>(number_in(items[3])) : ask.weight;
+    out.granted.token.value = static_cast<std::uint64_t>(number_in(items[1]));
+    out.granted.valid_from = sent + std::min<nanoseconds>(left, ttl) - ttl;
+    out.granted.ttl = ttl;
+    note_granted(ask);
+  } else if (ask.wait) {
+    const auto left = milliseconds{number_in(items[1])};
+    out.what = entered::kind::waiting;
+    out.waiting =
+        ticket{ask.name, ask.owner, heard,
+               clock_.now() + patience(left.count() < 0 ? std::nullopt : std::optional{left})};
+  }
+  return out;
+}
+
+result<entered> foreign::enter(const request& ask, const call& limits) {
+  if (auto ok = check(ask); !ok) return std::move(ok).error();
+  auto what = enter_command(ask);
+  const auto before = heard(ask);
+  const auto sent = clock_.now();
+  return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, before);
+}
+
+void foreign::start_enter(const request& ask, const call& limits,
+                          completion<entered>& done) noexcept {
+  if (auto ok = check(ask); !ok) return done.complete(std::move(ok).error());
+  const auto before = heard(ask);
+  const auto sent = clock_.now();
+  link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
+              [this, &ask, &done, sent, before](const result<answer>& got) {
+                done.complete(read_entered(got, ask, sent, before));
+              });
+}
+
+namespace {
+
+// A waiter leaves nothing in the store, so what is not granted is not known there.
+result<entered> granted_or_unknown(result<entered> got) {
+  if (got && got->what == entered::kind::waiting) got->what = entered::kind::busy;
+  return got;
+}
+
+}  // namespace
+
+result<entered> foreign::settle(const request& ask, const call& limits) {
+  auto what = settle_command(ask);
+  const auto sent = clock_.now();
+  return granted_or_unknown(
+      read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, 0));
+}
+
+void foreign::start_settle(const request& ask, const call& limits,
+                           completion<entered>& done) noexcept {
+  const auto sent = clock_.now();
+  link_->post(link_->of(ask.name), settle_command(ask), limits, ask.name,
+              [this, &ask, &done, sent](const result<answer>& got) {
+                done.complete(granted_or_unknown(read_entered(got, ask, sent, 0)));
+              });
+}
+
+result<void> foreign::leave(const ticket& place, const call& limits) {
+  auto what = leave_command(place);
+  if (!what) return {};
+  auto got = link_->run(link_->of(place.name), *what, limits, place.name);
+  if (!got) return std::move(got).error();
+  return {};
+}
+
+void foreign::start_leave(const ticket& place, const call& limits,
+                          completion<void>& done) noexcept {
+  auto what = leave_command(place);
+  if (!what) return done.complete({});
+  link_->post(link_->of(place.name), std::move(*what), limits, place.name,
+              [&done](const result<answer>& got) {
+                done.complete(got ? result<void>{} : result<void>{got.error()});
+              });
+}
+
+// ---- keeping and giving back
+
+result<void> foreign::read_released(const result<answer>& got, const grant& held) {
+  const auto outcome = [&]() -> result<void> {
+    if (!got) return got.error();
+    if (number_in(got->values.front()) == 1) return {};
+    return not_held(held.name, held.owner);
+  }();
+  note_released(held, outcome);
+  return outcome;
+}
+
+result<void> foreign::release(const grant& held, const call& limits) {
+  auto what = release_command(held);
+  return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
+}
+
+void foreign::start_release(const grant& held, const call& limits,
+                            completion<void>& done) noexcept {
+  link_->post(
+      link_->of(held.name), release_command(held), limits, held.name,
+      [this, &held, &done](const result<answer>& got) { done.complete(read_released(got, held)); },
+      link::sends::now);
+}
+
+result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal> batch,
+                                   steady_time sent) const {
+  if (!got) return got.error();
+  const auto verdicts = got->values.front().text;
+  if (verdicts.size() != batch.size())
+    return unexpected_reply(batch.empty() ? std::string_view{} : batch.front().held->name,
+                            how_.url);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    batch[i].answer = verdicts[i] == '1' ? renewal::verdict::held : renewal::verdict::lost;
+    batch[i].valid_from = sent;
+  }
+  return {};
+}
+
+result<void> foreign::renew(std::span<renewal> batch, const call& limits) {
+  auto what = renew_command(batch);
+  const auto sent = clock_.now();
+  return read_renewed(link_->run(link_->stream(), what, limits, {}), batch, sent);
+}
+
+void foreign::start_renew(std::span<renewal> batch, const call& limits,
+                          completion<void>& done) noexcept {
+  const auto sent = clock_.now();
+  link_->post(link_->stream(), renew_command(batch), limits, {},
+              [this, batch, &done, sent](const result<answer>& got) {
+                done.complete(read_renewed(got, batch, sent));
+              });
+}
+
+result<grant> foreign::downgrade(const grant& held, lock_mode, const call&) {
+  return unsupported(held.name, "readers, so there is nothing to downgrade to");
+}
+
+// ---- operators
+
+result<lock_info> foreign::inspect(std::string_view name, const call& limits) {
+  auto what = inspect_command(name);
+  const auto got = link_->run(link_->of(name), what, limits, name);
+  if (!got) return got.error();
+  return read_info(got->values.front(), name);
+}
+
+result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_t limit,
+                                             const call& limits) {
+  if (!caps_.listing)
+    return error{errc::unsupported,
+                 fmt::format("{} cannot list its locks: without a prefix they look like any other "
+                             "key. Give one with ?prefix=.",
+                             how_.url)};
+  auto names = scan(prefix, limits);
+  if (!names) return std::move(names).error();
+  std::vector<lock_info> out;
+  for (const auto& name : *names) {
+    if (out.size() >= limit) break;
+    auto info = inspect(name, limits);
+    // Something else may have the prefix, too.
+    if (!info && info.error().code() == errc::misconfigured) continue;
+    if (!info) return std::move(info).error();
+    if (!info->holders.empty()) out.push_back(std::move(*info));
+  }
+  return out;
+}
+
+// Through the key space in small steps, so that the server never stands still for it as it does for KEYS.
+result<std::vector<std::string>> foreign::scan(std::string_view prefix, const call& limits) {
+  std::string pattern;
+  for (const char c : key(prefix)) {
+    if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  pattern += '*';
+  std::vector<std::string> names;
+  std::string cursor = "0";
+  do {
+    const auto got =
+        link_->run(link_->of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
+    if (!got) return got.error();
+    const auto& page = got->values.front().items;
+    if (page.size() != 2) return unexpected_reply(prefix, how_.url);
+    cursor = page[0].text;
+    for (const auto& one : page[1].items)
+      names.emplace_back(one.text.substr(std::min(how_.prefix.size(), one.text.size())));
+  } while (cursor != "0");
+  std::ranges::sort(names);  // SCAN may say a key twice
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+result<std::size_t> foreign::revoke(std::string_view name, const call& limits) {
+  auto what = revoke_command(name);
+  const auto got = link_->run(link_->of(name), what, limits, name);
+  if (!got) return got.error();
+  return static_cast<std::size_t>(number_in(got->values.front()));
+}
+
+// ---- counters and watching
+
+result<counter> foreign::count(const counter_request& ask, const call&) {
+  return unsupported(ask.name, "counters");
+}
+
+void foreign::start_count(const counter_request& ask, const call& limits,
+                          completion<counter>& done) noexcept {
+  done.complete(foreign::count(ask, limits));
+}
+
+std::uint64_t foreign::heard_of(watch_kind, std::string_view) const { return 0; }
+
+void foreign::look(watch_kind, std::string_view name, const call& limits, on_version done) {
+  link_->post(link_->of(name), inspect_command(name), limits, name,
+              [this, name, done = std::move(done)](const result<answer>& got) {
+                if (!got) return done(got.error());
+                done(read_info(got->values.front(), name).version);
+              });
+}
+
+void foreign::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,
+                   on_rested done) {
+  call until = limits;
+  until.deadline = std::min(limits.deadline, std::chrono::steady_clock::now() + between_looks);
+  waits_->for_change({}, until,
+                     [done = std::move(done)](const std::optional<pushed_grant>&) { done({}); });
+}
+
+class foreign::watching {
+ public:
+  watching(foreign& in, watch_kind kind, std::string_view name, std::uint64_t seen,
+           const call& limits, completion<void>& done)
+      : in_(in), kind_(kind), name_(name), seen_(seen), limits_(limits), done_(done) {}
+
+  void look() {
+    if (is_over()) return finish({});
+    heard_ = in_.heard_of(kind_, name_);
+    call until = limits_;
+    until.deadline = std::min(limits_.deadline, in_.clock_.now() + 5s);
+    in_.look(kind_, name_, until,
+             [this](const result<std::uint64_t>& version) { looked(version); });
+  }
+
+ private:
+  bool is_over() const {
+    return limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline;
+  }
+  void looked(const result<std::uint64_t>& version) {
+    if (is_over() || (version && *version != seen_)) return finish({});
+    // No answer to a question that changes nothing: it is asked again.
+    if (!version && version.error().code() != errc::outcome_unknown) return finish(version.error());
+    in_.rest(kind_, name_, heard_, limits_, [this](const result<void>& rested) {
+      if (!rested) return finish(rested.error());
+      look();
+    });
+  }
+  void finish(result<void> outcome) {
+    auto& done = done_;
+    delete this;
+    done.complete(std::move(outcome));
+  }
+
+  foreign& in_;
+  const watch_kind kind_;
+  const std::string_view name_;
+  const std::uint64_t seen_;
+  const call& limits_;
+  completion<void>& done_;
+  std::uint64_t heard_ = 0;
+};
+
+void foreign::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                          const call& limits, completion<void>& done) noexcept {
+  if (kind == watch_kind::counter && !caps_.counters)
+    return done.complete(unsupported(name, "counters"));
+  (new watching{*this, kind, name, seen, limits, done})->look();
+}
+
+result<void> foreign::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                            const call& limits) {
+  awaiting<void> done;
+  start_watch(kind, name, seen, limits, done);
+  return done.get();
+}
+
+}  // namespace holdfast::engines::redis

@@ -1,0 +1,154 @@
+// What the layouts that others have defined (setnx.hpp, redisson.hpp) have in common.
+//
+// Every verb is one script, sent over the connection that the name chooses; a layout says which scripts, and where its
+// waiters hear of a change. Scripts that enter or settle answer in one form: {1, token, ms left, weight (permits)} when
+// the lock is ours, {0, ms after which it may be free (negative: not known)} when it is not.
+//
+// There is no presence as in the native layout: a dead holder is noticed when its ttl has passed, and a grant is
+// believed for its ttl from before it was asked for.
+#pragma once
+
+#include "engines/redis/link.hpp"
+#include "engines/redis/waits.hpp"
+
+#include "support/parker.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <charconv>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace holdfast::engines::redis {
+
+// A start_ verb, awaited. For verbs that are not worth a second implementation.
+template <class T>
+class awaiting final : public completion<T> {
+ public:
+  void complete(result<T> outcome) noexcept override {
+    outcome_.emplace(std::move(outcome));
+    bed_.set(1);
+  }
+  result<T> get() {
+    bed_.wait(steady_time::max());
+    return std::move(*outcome_);
+  }
+
+ private:
+  support::parker bed_;
+  std::optional<result<T>> outcome_;
+};
+
+// Rounded up: a grant must not end before it was asked to.
+inline std::int64_t in_ms(nanoseconds length) {
+  return std::chrono::ceil<std::chrono::milliseconds>(length).count();
+}
+
+// A number comes as an integer or, where Lua's numbers are too small, as text.
+inline std::int64_t number_in(const net::resp::value& v) {
+  if (v.what == net::resp::value::kind::integer) return v.integer;
+  std::int64_t out = 0;
+  std::from_chars(v.text.data(), v.text.data() + v.text.size(), out);
+  return out;
+}
+
+class foreign : public engine, protected net::channel_listener {
+ public:
+  const capabilities& caps() const noexcept override { return caps_; }
+  result<entered> enter(const request& ask, const call& limits) override;
+  result<void> leave(const ticket& place, const call& limits) override;
+  result<void> renew(std::span<renewal> batch, const call& limits) override;
+  result<void> release(const grant& held, const call& limits) override;
+  result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
+  result<entered> settle(const request& ask, const call& limits) override;
+  result<lock_info> inspect(std::string_view name, const call& limits) override;
+  result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
+                                      const call& limits) override;
+  result<std::size_t> revoke(std::string_view name, const call& limits) override;
+  result<counter> count(const counter_request& ask, const call& limits) override;
+  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                     const call& limits) override;
+  bool contended(const grant&) const noexcept override { return true; }
+
+  void start_enter(const request& ask, const call& limits,
+                   completion<entered>& done) noexcept override;
+  void start_leave(const ticket& place, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_release(const grant& held, const call& limits,
+                     completion<void>& done) noexcept override;
+  void start_renew(std::span<renewal> batch, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_settle(const request& ask, const call& limits,
+                    completion<entered>& done) noexcept override;
+  void start_count(const counter_request& ask, const call& limits,
+                   completion<counter>& done) noexcept override;
+  void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
+                   completion<void>& done) noexcept override;
+
+ protected:
+  foreign(const settings& how, const engine_config& config, capabilities caps);
+
+  // What is the same for all of them; the layout adds its own words.
+  static capabilities common_caps(const settings& how);
+  // Opens the connections; `prepare` runs when the link is there and nothing can come over it yet.
+  result<void> connect(const std::function<void()>& prepare = {});
+  // Closes them: from then on nothing calls back. Every layout does it first in its destructor: answers that come until
+  // then may ask for more.
+  void disconnect() noexcept;
+
+  std::string key(std::string_view name) const { return how_.prefix + std::string{name}; }
+
+  // ---- what a layout says
+
+  virtual result<void> check(const request& ask) const = 0;  // before anything is sent
+  virtual command enter_command(const request& ask) const = 0;
+  virtual command settle_command(const request& ask) const = 0;
+  virtual command release_command(const grant& held) const = 0;
+  virtual std::optional<command> leave_command(const ticket& place) const = 0;
+  // Answers one digit per grant: 1 for held.
+  virtual command renew_command(std::span<const renewal> batch) const = 0;
+  virtual command inspect_command(std::string_view name) const = 0;
+  virtual command revoke_command(std::string_view name) const = 0;  // answers how many
+  virtual lock_info read_info(const net::resp::value& got, std::string_view name) const = 0;
+
+  // How much a waiter of this request had heard before it asked; comes back in its ticket's handle.
+  virtual std::uint64_t heard(const request& ask) const = 0;
+  // When it asks again although it has heard nothing. `left`: how long the holder still has, if that is known.
+  virtual nanoseconds patience(std::optional<nanoseconds> left) const = 0;
+
+  // Watching: look at the version, rest until it may be another one, look again.
+  using on_version = std::function<void(result<std::uint64_t>)>;
+  using on_rested = std::function<void(result<void>)>;
+  virtual std::uint64_t heard_of(watch_kind kind, std::string_view name) const;
+  virtual void look(watch_kind kind, std::string_view name, const call& limits, on_version done);
+  virtual void rest(watch_kind kind, std::string_view name, std::uint64_t heard, const call& limits,
+                    on_rested done);
+
+  // What a layout that keeps books of its own wants to know.
+  virtual void note_granted(const request&) {}
+  virtual void note_released(const grant&, const result<void>&) {}
+
+  error not_held(std::string_view name, const owner_id& owner) const;
+  error unsupported(std::string_view name, std::string_view what) const;
+
+  const settings how_;
+  const class clock& clock_;
+  const capabilities caps_;
+  std::unique_ptr<waits> waits_;
+  std::unique_ptr<link> link_;  // goes first: its thread uses everything above
+
+ private:
+  class watching;
+  result<entered> read_entered(const result<answer>& got, const request& ask, steady_time sent,
+                               std::uint64_t heard);
+  result<void> read_released(const result<answer>& got, const grant& held);
+  result<void> read_renewed(const result<answer>& got, std::span<renewal> batch,
+                            steady_time sent) const;
+  result<std::vector<std::string>> scan(std::string_view prefix, const call& limits);
+};
+
+}  // namespace holdfast::engines::redis

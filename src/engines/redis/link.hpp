@@ -1,0 +1,160 @@
+// The connections of one client to one Redis server, and how scripts are run over them.
+//
+// Commands about a lock go over the connection that its name chooses, so a release never overtakes its acquire. One more
+// connection, the stream, carries messages, renewals and signs of life; nothing else waits behind it.
+#pragma once
+
+#include "engines/redis/scripts.hpp"
+#include "engines/redis/settings.hpp"
+#include "net/channel.hpp"
+#include "net/reactor.hpp"
+#include "net/resp.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace holdfast::engines::redis {
+
+// An error reply of the server as one of ours, with the lock (may be empty), the store and the server's own words.
+error reply_error(std::string_view reply, std::string_view name, std::string_view store);
+// The reply is not of the kind that the request asks for.
+error unexpected_reply(std::string_view name, std::string_view store);
+
+// One call of a script: its name, keys and arguments in wire form. Words must be added exactly as announced.
+class command {
+ public:
+  command(const script& what, std::size_t keys, std::size_t arguments);
+  explicit command(std::string_view plain);  // no script: one word, no arguments
+  command& operator<<(std::string_view word) {
+    net::resp::append_word(bytes_, word);
+    return *this;
+  }
+  command& operator<<(std::int64_t number) {
+    net::resp::append_word(bytes_, number);
+    return *this;
+  }
+  // Another command right behind it, for which one more answer comes.
+  void then(std::initializer_list<std::string_view> words);
+  void then(const command& other);  // whose script must be known to the server
+  // `other` goes first, and is answered first.
+  void before(const command& other);
+  // The same call with the whole text of the script, for a server that has forgotten it.
+  void spell_out();
+
+  std::string_view bytes() const noexcept { return bytes_; }
+  unsigned replies() const noexcept { return replies_; }
+
+ private:
+  const script* what_ = nullptr;
+  std::size_t words_ = 1;
+  std::size_t lead_ = 0;  // where the script begins
+  std::size_t head_ = 0;  // where what spell_out replaces ends
+  unsigned replies_ = 1;
+  std::string bytes_;
+};
+
+inline net::limits to_net(const call& limits) { return {limits.deadline, limits.stop}; }
+
+// What came back: the values point into `frames`.
+struct answer {
+  std::string frames;
+  std::vector<net::resp::value> values;
+};
+
+class link {
+ public:
+  // `setup` is sent on the stream's connections after the greeting (SUBSCRIBE ...): `setup_replies` answers are not pushes.
+  struct stream_setup {
+    std::string commands;
+    unsigned replies = 0;
+    net::channel_listener* listener = nullptr;
+  };
+  static result<std::unique_ptr<link>> start(const settings& how);
+  // `lifts`: the token counter is brought up to the clock on every connection (native layout). Once, before any use.
+  void connect(bool lifts, const stream_setup& stream);
+
+  net::channel& of(std::string_view name) noexcept;
+  net::channel& stream() noexcept { return *stream_; }
+  net::reactor& driver() noexcept { return *reactor_; }
+  const std::string& url() const noexcept { return url_; }
+  // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes the
+  // kernel throw away what the server has not read yet.
+  void drain() noexcept;
+
+  // On this thread. Error replies are errors; a script that the server does not know is sent whole.
+  result<answer> run(net::channel& over, command& what, const call& limits, std::string_view name);
+  // One plain command.
+  result<answer> run(net::channel& over, std::initializer_list<std::string_view> words,
+                     const call& limits, std::string_view name = {});
+
+  // Without waiting: finish(result<answer>) is called once, on the driver's thread or at once. With sends::now the
+  // request leaves at once, from this thread, and its answer may come a little later.
+  enum class sends : std::uint8_t { soon, now };
+  template <class Finish>
+  void post(net::channel& over, command what, const call& limits, std::string_view name,
+            Finish finish, sends when = sends::soon) noexcept;
+
+  // All frames as values; the first error reply, if any, as an error.
+  result<answer> read(std::string_view frames, unsigned count, std::string_view name) const;
+  static bool is_unknown_script(std::string_view frames) noexcept {
+    return frames.starts_with("-NOSCRIPT") ||
+           frames.find("\r\n-NOSCRIPT") != std::string_view::npos;
+  }
+
+ private:
+  explicit link(const settings& how) : how_(how), url_(how.url) {}
+  const settings how_;
+  const std::string url_;
+  std::unique_ptr<net::reactor> reactor_;
+  std::vector<std::unique_ptr<net::channel>> channels_;
+  std::unique_ptr<net::channel> stream_;
+};
+
+template <class Finish>
+void link::post(net::channel& over, command what, const call& limits, std::string_view name,
+                Finish finish, sends when) noexcept {
+  class posted final : public net::reply_handler {
+   public:
+    posted(link& from, net::channel& on, command asked, const call& until, std::string_view about,
+           Finish then)
+        : link_(from),
+          on_(on),
+          what_(std::move(asked)),
+          limits_(to_net(until)),
+          name_(about),
+          finish_(std::move(then)) {}
+    void start(sends how) noexcept {
+      if (how == sends::now) {
+        on_.send_now(what_.bytes(), what_.replies(), limits_, *this);
+      } else {
+        on_.send(what_.bytes(), what_.replies(), limits_, *this);
+      }
+    }
+
+   private:
+    void on_reply(result<std::string_view> frames) noexcept override {
+      if (frames && is_unknown_script(*frames)) {
+        what_.spell_out();
+        return start(sends::soon);
+      }
+      auto outcome = frames ? link_.read(*frames, what_.replies(), name_)
+                            : result<answer>{std::move(frames).error()};
+      auto finish_with = std::move(finish_);
+      delete this;
+      finish_with(std::move(outcome));
+    }
+    link& link_;
+    net::channel& on_;
+    command what_;
+    const net::limits limits_;
+    const std::string_view name_;  // the caller keeps it alive until the end
+    Finish finish_;
+  };
+  (new posted{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
+}
+
+}  // namespace holdfast::engines::redis

@@ -1,0 +1,604 @@
+#include "engines/redis/native.hpp"
+
+#include "engines/redis/diagnose.hpp"
+#include "support/parker.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+using namespace std::chrono_literals;
+using net::resp::value;
+
+// What a holder may take for granted is a hundredth less than the ttl: that much may two clocks differ in speed.
+constexpr unsigned drift_ppm = 10'000;
+constexpr nanoseconds margin = 2ms;
+
+capabilities describe(const settings& how) {
+  capabilities caps;
+  caps.engine = "redis";
+  caps.fifo = caps.priorities = caps.shared = caps.upgrade = caps.permits = true;
+  caps.counters = caps.observe = caps.listing = caps.atomic_multi = caps.cross_process = true;
+  caps.wakeup = wakeup_kind::push;
+  caps.clock = expiry_clock::server;
+  caps.token = token_origin::server_time;
+  caps.fencing = fencing_strength::best_effort;
+  caps.min_ttl = 20ms;
+  caps.max_ttl = std::chrono::hours{24 * 30};
+  caps.drift_ppm = drift_ppm;
+  caps.margin = margin;
+  caps.expiry_slack = 50ms;
+  if (how.grace > 0ns) {
+    caps.dead_holder_bound = how.grace + how.grace / 4 + 250ms;
+    caps.longest_validity = how.grace;
+  }
+  caps.exclusion =
+      "While the server keeps its data and its clock neither jumps nor runs more than 1 % apart "
+      "from ours. A server that loses data (restart without persistence, eviction, fail-over to a "
+      "replica that lagged) may grant a lock twice; the tokens tell the two apart.";
+  if (how.wait_replicas > 0)
+    caps.exclusion +=
+        fmt::format(" A grant counts only once {} replica(s) have it.", how.wait_replicas);
+  caps.token_scope =
+      "Strictly rising over all names, above the server's clock in microseconds whenever a "
+      "connection begins: also after a restart without data, as long as the clock goes forward.";
+  caps.limits =
+      how.grace > 0ns
+          ? fmt::format(
+                "A client whose connection is gone for {} loses its locks, so a lease is "
+                "never believed for longer than that after the server last answered: a "
+                "pause or a network fault of that length costs the lease. ?grace=0 turns "
+                "this off, and then a dead holder is noticed after its ttl.",
+                format_duration(how.grace))
+          : "Dead holders are noticed after their ttl (?grace=0). Redis Cluster is not supported.";
+  return caps;
+}
+
+std::string one_word(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c <= ' ' || c == 0x7f; }, '_');
+  return text.empty() ? "-" : text.substr(0, 64);
+}
+
+// A start_ verb, awaited. For verbs that are not worth a second implementation.
+template <class T>
+class awaited final : public completion<T> {
+ public:
+  void complete(result<T> outcome) noexcept override {
+    outcome_.emplace(std::move(outcome));
+    bed_.set(1);
+  }
+  result<T> get() {
+    bed_.wait(steady_time::max());
+    return std::move(*outcome_);
+  }
+
+ private:
+  support::parker bed_;
+  std::optional<result<T>> outcome_;
+};
+
+std::string topic_of(watch_kind kind, std::string_view name) {
+  return std::string{kind == watch_kind::counter ? "p" : "o"}.append(name);
+}
+
+}  // namespace
+
+native::native(const settings& how, const engine_config& config)
+    : how_(how),
+      clock_(config.clock),
+      listener_(config.listener),
+      born_(config.clock.now()),
+      client_(to_string(owner_id{config.client, 0}).substr(0, 32)),
+      who_(fmt::format("{} {} ", one_word(config.host), config.pid)),
+      caps_(describe(how)) {}
+
+result<std::unique_ptr<engine>> native::open(const settings& how, const engine_config& config) {
+  if (how.prefix.empty() || how.prefix.size() > 64 || support::has_control(how.prefix))
+    return error{errc::misconfigured,
+                 fmt::format("The prefix in {} must have 1 to 64 bytes and no control characters.",
+                             how.url)};
+  std::unique_ptr<native> self{new native{how, config}};
+  // First listen, then say that we are not gone: from then on no waiter can find us absent without it being true.
+  link::stream_setup stream;
+  stream.listener = self.get();
+  net::resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
+  net::resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
+  stream.replies = 1;
+  auto link = link::start(how);
+  if (!link) return std::move(link).error();
+  self->link_ = std::move(*link);
+  self->waits_ = std::make_unique<waits>(self->link_->driver());
+  self->link_->connect(true, stream);
+  call soon;
+  soon.deadline = std::chrono::steady_clock::now() + 5s;
+  if (auto there = self->prove_presence(soon); !there) {
+    // Nothing was asked for yet, so nothing is unknown.
+    auto why = std::move(there).error();
+    if (why.code() != errc::outcome_unknown) return why;
+    return error{errc::unavailable, why.message()};
+  }
+  return std::unique_ptr<engine>{std::move(self)};
+}
+
+native::~native() {
+  if (link_) link_->drain();
+}
+
+// ---- asking
+
+result<entered> native::enter(const request& ask, const call& limits) {
+  if (!is_present(clock_.now()))
+    if (auto there = prove_presence(limits); !there) {
+      if (there.error().code() != errc::outcome_unknown) return std::move(there).error();
+      return error{errc::unavailable, there.error().message()};  // the request itself was not sent
+    }
+  auto what = enter_command(ask);
+  const auto sent = clock_.now();
+  const auto got = link_->run(link_->of(ask.name), what, limits, ask.name);
+  return undo_unless_replicated(read_entered(got, ask, sent), got, ask, limits);
+}
+
+void native::start_enter(const request& ask, const call& limits,
+                         completion<entered>& done) noexcept {
+  const auto go_on = [this, &ask, &limits, &done] {
+    const auto sent = clock_.now();
+    link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
+                [this, &ask, &done, sent](const result<answer>& got) {
+                  auto out = read_entered(got, ask, sent);
+                  if (!out || out->what != entered::kind::granted || enough_replicas(*got))
+                    return done.complete(std::move(out));
+                  start_undo(ask, done);
+                });
+  };
+  if (is_present(clock_.now())) return go_on();
+  const auto sent = clock_.now();
+  link_->post(link_->stream(), time_command(), limits, ask.name,
+              [this, &done, go_on, sent](const result<answer>& got) {
+                if (auto there = note_presence(got, sent); !there)
+                  return done.complete(error{errc::unavailable, there.error().message()});
+                go_on();
+              });
+}
+
+bool native::enough_replicas(const answer& got) const {
+  return how_.wait_replicas == 0 ||
+         (got.values.size() > 1 && got.values[1].integer >= how_.wait_replicas);
+}
+
+namespace {
+
+error too_few_replicas(std::string_view name, std::string_view store, unsigned wanted) {
+  return {errc::unavailable,
+          fmt::format("Lock {} on {} was not taken: fewer than {} replica(s) confirmed it in time "
+                      "(wait_replicas, wait_timeout).",
+                      support::quoted(name), store, wanted)};
+}
+
+}  // namespace
+
+result<entered> native::undo_unless_replicated(result<entered> got, const result<answer>& from,
+                                               const request& ask, const call& limits) {
+  if (!got || got->what != entered::kind::granted || enough_replicas(*from)) return got;
+  auto undo = release_command(scripts::leave(), ask.name, ask.owner);
+  if (auto gone = link_->run(link_->of(ask.name), undo, limits, ask.name); !gone)
+    return error{errc::outcome_unknown, gone.error().message()};
+  return too_few_replicas(ask.name, how_.url, how_.wait_replicas);
+}
+
+void native::start_undo(const request& ask, completion<entered>& done) noexcept {
+  link_->post(link_->of(ask.name), release_command(scripts::leave(), ask.name, ask.owner), {},
+              ask.name, [this, &ask, &done](const result<answer>& gone) {
+                if (!gone)
+                  return done.complete(error{errc::outcome_unknown, gone.error().message()});
+                done.complete(too_few_replicas(ask.name, how_.url, how_.wait_replicas));
+              });
+}
+
+result<std::vector<grant>> native::enter_all(std::span<const request> asks, const call& limits) {
+  awaited<std::vector<grant>> done;
+  start_enter_all(asks, limits, done);
+  return done.get();
+}
+
+// Not with wait_replicas: then each goes its own way, one after the other.
+void native::start_enter_all(std::span<const request> asks, const call& limits,
+                             completion<std::vector<grant>>& done) noexcept {
+  if (how_.wait_replicas > 0) return done.complete(std::vector<grant>{});
+  const auto go_on = [this, asks, &limits, &done] {
+    const auto sent = clock_.now();
+    const auto name = asks.front().name;
+    link_->post(link_->of(name), enter_all_command(asks), limits, name,
+                [this, asks, &done, sent](const result<answer>& got) {
+                  done.complete(read_all(got, asks, sent));
+                });
+  };
+  if (is_present(clock_.now())) return after_releases(asks, limits, go_on);
+  const auto sent = clock_.now();
+  link_->post(link_->stream(), time_command(), limits, {},
+              [this, asks, &limits, &done, go_on, sent](const result<answer>& got) {
+                if (auto there = note_presence(got, sent); !there)
+                  return done.complete(error{errc::unavailable, there.error().message()});
+                after_releases(asks, limits, go_on);
+              });
+}
+
+// One script, one connection; but releases of these names may still be under way on the others. An answer to anything
+// sent behind them says that they have been served.
+void native::after_releases(std::span<const request> asks, const call& limits,
+                            std::function<void()> then) {
+  if (releases_sent_.load(std::memory_order_relaxed) == 0) return then();
+  std::set<net::channel*> on;
+  for (const auto& ask : asks) on.insert(&link_->of(ask.name));
+  const auto left = std::make_shared<std::atomic<std::size_t>>(on.size());
+  for (auto* one : on)
+    link_->post(*one, command{"PING"}, limits, {}, [left, then](const result<answer>&) {
+      if (left->fetch_sub(1) == 1) then();
+    });
+}
+
+result<entered> native::settle(const request& ask, const call& limits) {
+  auto what = owner_command(scripts::settle(), ask.name, ask.owner);
+  const auto sent = clock_.now();
+  return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
+}
+
+void native::start_settle(const request& ask, const call& limits,
+                          completion<entered>& done) noexcept {
+  const auto sent = clock_.now();
+  link_->post(link_->of(ask.name), owner_command(scripts::settle(), ask.name, ask.owner), limits,
+              ask.name, [this, &ask, &done, sent](const result<answer>& got) {
+                done.complete(read_entered(got, ask, sent));
+              });
+}
+
+// ---- waiting
+
+namespace {
+
+// When the store counts from, in our time: never later than now, whatever its clock says.
+steady_time server_instant(std::int64_t server_us, std::int64_t offset_ns, steady_time now) {
+  return std::min(now, steady_time{nanoseconds{server_us * 1000 + offset_ns}});
+}
+
+}  // namespace
+
+progress native::read_push(const std::optional<pushed_grant>& news, const ticket& place) const {
+  progress out;
+  // With wait_replicas a grant by message is not yet a grant: asking again makes it one, or not.
+  if (!news || how_.wait_replicas > 0) return out;
+  out.is_granted = true;
+  const auto from =
+      server_instant(news->server_us, server_offset_.load(std::memory_order_relaxed), clock_.now());
+  out.granted =
+      believed(place.name, place.owner, news->mode, news->weight, news->token, from, news->ttl);
+  return out;
+}
+
+result<progress> native::await(const ticket& place, const call& limits) {
+  support::parker bed;
+  std::optional<pushed_grant> news;
+  call only_stop;
+  only_stop.stop = limits.stop;
+  waits_->for_grant(place.owner.sequence, only_stop, [&](std::optional<pushed_grant> what) {
+    news = what;
+    bed.set(1);
+  });
+  if (bed.wait(limits.deadline) == 0) {
+    waits_->look_again(place.owner.sequence);  // or the news is on its way already
+    bed.wait(steady_time::max());
+  }
+  return read_push(news, place);
+}
+
+void native::start_await(const ticket& place, const call& limits,
+                         completion<progress>& done) noexcept {
+  waits_->for_grant(place.owner.sequence, limits,
+                    [this, &place, &done](const std::optional<pushed_grant>& news) {
+                      done.complete(read_push(news, place));
+                    });
+}
+
+result<void> native::leave(const ticket& place, const call& limits) {
+  auto what = release_command(scripts::leave(), place.name, place.owner);
+  auto got = link_->run(link_->of(place.name), what, limits, place.name);
+  waits_->forget(place.owner.sequence);
+  if (!got) return std::move(got).error();
+  return {};
+}
+
+void native::start_leave(const ticket& place, const call& limits, completion<void>& done) noexcept {
+  link_->post(link_->of(place.name), release_command(scripts::leave(), place.name, place.owner),
+              limits, place.name, [this, &place, &done](const result<answer>& got) {
+                waits_->forget(place.owner.sequence);
+                done.complete(got ? result<void>{} : result<void>{got.error()});
+              });
+}
+
+// ---- giving back
+
+result<void> native::release(const grant& held, const call& limits) {
+  auto what = release_command(scripts::release(), held.name, held.owner);
+  return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
+}
+
+void native::start_release(const grant& held, const call& limits, completion<void>& done) noexcept {
+  releases_sent_.fetch_add(1, std::memory_order_relaxed);
+  link_->post(
+      link_->of(held.name), release_command(scripts::release(), held.name, held.owner), limits,
+      held.name,
+      [this, &held, &done](const result<answer>& got) {
+        releases_sent_.fetch_sub(1, std::memory_order_relaxed);
+        done.complete(read_released(got, held));
+      },
+      link::sends::now);
+}
+
+result<grant> native::downgrade(const grant& held, lock_mode to, const call& limits) {
+  const auto weight = to == lock_mode::shared ? std::uint64_t{1} : upgradeable_weight;
+  command what{scripts::downgrade(), 2, 3};
+  what << key('l', held.name) << how_.prefix + "t" << owner_text(held.owner)
+       << (to == lock_mode::shared ? "s" : "u") << std::to_string(weight);
+  const auto sent = clock_.now();
+  const auto got = link_->run(link_->of(held.name), what, limits, held.name);
+  if (!got) return got.error();
+  const auto& items = got->values.front().items;
+  if (items.size() != 2) return read_released(got, held).error();
+  const auto ttl = unpack(held.handle).ttl;
+  return believed(held.name, held.owner, to, weight, held.token,
+                  sent + std::chrono::milliseconds{items[1].integer} - ttl, ttl);
+}
+
+// ---- operators
+
+command native::inspect_command(std::string_view name) const {
+  command what{scripts::inspect(), 2, 0};
+  what << key('l', name) << how_.prefix + "t";
+  return what;
+}
+
+result<lock_info> native::inspect(std::string_view name, const call& limits) {
+  auto what = inspect_command(name);
+  return read_inspected(link_->run(link_->of(name), what, limits, name), name);
+}
+
+void native::start_inspect(std::string_view name, const call& limits,
+                           completion<lock_info>& done) noexcept {
+  link_->post(
+      link_->of(name), inspect_command(name), limits, name,
+      [this, name, &done](const result<answer>& got) { done.complete(read_inspected(got, name)); });
+}
+
+result<lock_info> native::read_inspected(const result<answer>& got, std::string_view name) const {
+  if (!got) return got.error();
+  if (auto info = read_info(got->values.front(), name)) return std::move(*info);
+  lock_info nobody;
+  nobody.name = name;
+  nobody.capacity = rw_capacity;
+  return nobody;
+}
+
+result<std::vector<lock_info>> native::list(std::string_view prefix, std::size_t limit,
+                                            const call& limits) {
+  auto names = scan(prefix, limits);
+  if (!names) return std::move(names).error();
+  std::vector<lock_info> out;
+  constexpr std::size_t most = 128;
+  std::size_t length = 1;  // the first alone: so the server knows the script
+  for (auto rest = std::span<const std::string>{*names}; !rest.empty() && out.size() < limit;) {
+    const auto some = rest.first(std::min(length, rest.size()));
+    if (auto ok = inspect_some(some, out, limits); !ok) return std::move(ok).error();
+    rest = rest.subspan(some.size());
+    length = most;
+  }
+  if (out.size() > limit) out.resize(limit);
+  return out;
+}
+
+// In one round trip. Names that are free by now are left out.
+result<void> native::inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
+                                  const call& limits) {
+  auto what = inspect_command(names.front());
+  for (const auto& name : names.subspan(1)) what.then(inspect_command(name));
+  const auto got = link_->run(link_->of(names.front()), what, limits, names.front());
+  if (!got) return got.error();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (auto info = read_info(got->values[i], names[i])) out.push_back(std::move(*info));
+  return {};
+}
+
+// Through the key space in small steps, so that the server never stands still for it as it does for KEYS.
+result<std::vector<std::string>> native::scan(std::string_view prefix, const call& limits) {
+  std::string pattern;
+  const auto literally = [&pattern](std::string_view text) {
+    for (const char c : text) {
+      if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) pattern += '\\';
+      pattern += c;
+    }
+  };
+  const auto head = key('l', {});
+  literally(head);
+  literally(prefix);
+  pattern += '*';
+  std::vector<std::string> names;
+  std::string cursor = "0";
+  do {
+    const auto got =
+        link_->run(link_->of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
+    if (!got) return got.error();
+    const auto& page = got->values.front().items;
+    if (page.size() != 2) return unexpected_reply(prefix, how_.url);
+    cursor = page[0].text;
+    for (const auto& one : page[1].items)
+      names.emplace_back(one.text.substr(std::min(head.size(), one.text.size())));
+  } while (cursor != "0");
+  std::ranges::sort(names);  // SCAN may say a key twice
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+result<std::size_t> native::revoke(std::string_view name, const call& limits) {
+  command what{scripts::revoke(), 2, 0};
+  what << key('l', name) << how_.prefix + "t";
+  const auto got = link_->run(link_->of(name), what, limits, name);
+  if (!got) return got.error();
+  return static_cast<std::size_t>(got->values.front().integer);
+}
+
+result<std::vector<finding>> native::diagnose(const call& limits) {
+  return redis::diagnose(*link_, how_, limits);
+}
+
+// ---- counters and watching
+
+result<counter> native::count(const counter_request& ask, const call& limits) {
+  auto what = count_command(ask);
+  return read_count(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
+}
+
+void native::start_count(const counter_request& ask, const call& limits,
+                         completion<counter>& done) noexcept {
+  link_->post(
+      link_->of(ask.name), count_command(ask), limits, ask.name,
+      [this, &ask, &done](const result<answer>& got) { done.complete(read_count(got, ask.name)); });
+}
+
+result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                           const call& limits) {
+  awaited<void> done;
+  start_watch(kind, name, seen, limits, done);
+  return done.get();
+}
+
+// Asks the store to be told, and what the version is; then sleeps until it is told, or for a while. What changes between
+// the two finds us registered, and its message may come before we sleep: so first we are ready to hear it.
+class native::watching {
+ public:
+  watching(native& in, watch_kind kind, std::string_view name, std::uint64_t seen,
+           const call& limits, completion<void>& done)
+      : in_(in), kind_(kind), name_(name), seen_(seen), limits_(limits), done_(done) {}
+
+  void look() {
+    if (limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline) return finish({});
+    call until = limits_;
+    until.deadline = std::min(limits_.deadline, in_.clock_.now() + 5s);
+    in_.waits_->for_change(topic_of(kind_, name_), until,
+                           [this](const std::optional<pushed_grant>&) { woken(); });
+    in_.link_->post(in_.link_->of(name_), in_.observe_command(kind_, name_), until, name_,
+                    [this](const result<answer>& got) { answered(got); });
+  }
+
+ private:
+  // Both the answer and the wake-up come, in either order.
+  void answered(const result<answer>& got) {
+    if (!got && got.error().code() != errc::outcome_unknown) failure_ = got.error();
+    const auto* items = got ? &got->values.front().items : nullptr;
+    if (items != nullptr && items->size() == 2) {
+      std::uint64_t version = 0;
+      const auto text = (*items)[0].text;
+      std::from_chars(text.data(), text.data() + text.size(), version);
+      changed_ = version != seen_;
+      again_ = std::chrono::milliseconds{(*items)[1].integer};
+    }
+    if (changed_ || failure_) {
+      in_.waits_->changed(topic_of(kind_, name_));  // wakes us, and others who then look again
+    } else if (again_ < 5s) {
+      in_.link_->driver().at(
+          in_.clock_.now() + again_,
+          [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
+    }
+    step();
+  }
+  void woken() { step(); }
+  void step() {
+    if (++steps_ % 2 != 0) return;
+    if (failure_) return finish(*failure_);
+    if (changed_) return finish({});
+    look();
+  }
+  void finish(result<void> outcome) {
+    auto& done = done_;
+    delete this;
+    done.complete(std::move(outcome));
+  }
+
+  native& in_;
+  const watch_kind kind_;
+  const std::string_view name_;
+  const std::uint64_t seen_;
+  const call& limits_;
+  completion<void>& done_;
+  std::optional<error> failure_;
+  bool changed_ = false;
+  nanoseconds again_{5s};
+  std::atomic<unsigned> steps_{0};
+};
+
+void native::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                         const call& limits, completion<void>& done) noexcept {
+  (new watching{*this, kind, name, seen, limits, done})->look();
+}
+
+// ---- messages
+
+void native::on_push(std::string_view frame) noexcept {
+  const auto push = net::resp::take(frame);
+  if (!push || push->items.size() != 3 || push->items[0].text != "message") return;
+  on_message(push->items[2].text);
+}
+
+namespace {
+
+std::string_view next_word(std::string_view& text) {
+  const auto end = std::min(text.find(' '), text.size());
+  const auto out = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return out;
+}
+
+template <class N>
+N next_number(std::string_view& text) {
+  const auto digits = next_word(text);
+  N out{};
+  std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  return out;
+}
+
+}  // namespace
+
+// See scripts.hpp for the messages. Anything else is not for us.
+void native::on_message(std::string_view text) {
+  const auto kind = next_word(text);
+  if (kind == "o" || kind == "p") return waits_->changed(std::string{kind}.append(text));
+  const auto owner = parse_owner(next_word(text));
+  if (!owner) return;
+  if (kind == "n") return waits_->look_again(owner->sequence);
+  if (kind == "l") {
+    listener_.on_lost(*owner,
+                      text == "revoked" ? "it was revoked" : "its ttl passed without a renewal");
+    return;
+  }
+  if (kind != "g") return;
+  pushed_grant won;
+  won.token.value = next_number<std::uint64_t>(text);
+  won.ttl = std::chrono::milliseconds{next_number<std::int64_t>(text)};
+  won.server_us = next_number<std::int64_t>(text);
+  won.mode = mode_of(next_word(text));
+  won.weight = next_number<std::uint64_t>(text);
+  // That the message reached us proves that we were listening when it was sent.
+  rise_presence(
+      server_instant(won.server_us, server_offset_.load(std::memory_order_relaxed), clock_.now()));
+  waits_->granted(owner->sequence, won);
+}
+
+// Messages may be lost from now on until we listen again, so nobody waits for one: all look for themselves.
+void native::on_down(const error&) noexcept { waits_->look_again_all(); }
+
+}  // namespace holdfast::engines::redis

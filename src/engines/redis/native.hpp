@@ -1,0 +1,159 @@
+// The native layout: one Lua script per verb (scripts.hpp), sessions tied to a connection, grants by message.
+//
+// Acquire, uncontended: one script, three calls inside the server, one round trip. Contended: the script queues us and
+// our client hears of the grant on its own channel, hf:c:CLIENT; whoever releases has granted it in the same script.
+//
+// Presence. With a grace (?grace=, 1 s unless told otherwise) the store may take our locks when nobody has listened to our
+// channel for that long, although their ttl has not passed. So a lease must not be believed for longer than the grace
+// after the last proof that we were listening. The proof is an answered command on the very connection that listens:
+// connections do not come back to life, so we were listening at least until that command was sent. Every grant is thus
+// reported with a ttl of at most the grace, core renews it that often, and renew() turns most of those renewals into one
+// TIME command; the store itself is asked at a third of the real ttl (kept in grant.handle).
+//
+// The clock of the server. A grant by message counts from the instant at which the releaser's script ran. The message
+// says when that was by the server's clock, and answered commands tell how that clock relates to ours: not later than
+// "the answer says s, we had sent at t" allows. This trusts the server's clock as far as expiry in Redis does anyway.
+#pragma once
+
+#include "engines/redis/link.hpp"
+#include "engines/redis/waits.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+namespace holdfast::engines::redis {
+
+lock_mode mode_of(std::string_view letter);
+std::optional<owner_id> parse_owner(std::string_view text);
+
+class native final : public engine, private net::channel_listener {
+ public:
+  static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
+  ~native() override;
+
+  const capabilities& caps() const noexcept override { return caps_; }
+  result<entered> enter(const request& ask, const call& limits) override;
+  result<progress> await(const ticket& place, const call& limits) override;
+  result<void> leave(const ticket& place, const call& limits) override;
+  result<void> renew(std::span<renewal> batch, const call& limits) override;
+  result<void> release(const grant& held, const call& limits) override;
+  result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
+  result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits) override;
+  result<entered> settle(const request& ask, const call& limits) override;
+  result<lock_info> inspect(std::string_view name, const call& limits) override;
+  result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
+                                      const call& limits) override;
+  result<std::size_t> revoke(std::string_view name, const call& limits) override;
+  result<std::vector<finding>> diagnose(const call& limits) override;
+  result<counter> count(const counter_request& ask, const call& limits) override;
+  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                     const call& limits) override;
+  bool contended(const grant&) const noexcept override { return true; }
+
+  void start_enter(const request& ask, const call& limits,
+                   completion<entered>& done) noexcept override;
+  void start_await(const ticket& place, const call& limits,
+                   completion<progress>& done) noexcept override;
+  void start_leave(const ticket& place, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_release(const grant& held, const call& limits,
+                     completion<void>& done) noexcept override;
+  void start_renew(std::span<renewal> batch, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_enter_all(std::span<const request> asks, const call& limits,
+                       completion<std::vector<grant>>& done) noexcept override;
+  void start_settle(const request& ask, const call& limits,
+                    completion<entered>& done) noexcept override;
+  void start_inspect(std::string_view name, const call& limits,
+                     completion<lock_info>& done) noexcept override;
+  void start_count(const counter_request& ask, const call& limits,
+                   completion<counter>& done) noexcept override;
+  void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
+                   completion<void>& done) noexcept override;
+
+ private:
+  class watching;
+  native(const settings& how, const engine_config& config);
+
+  // Requests, and how their answers are read (native_wire.cpp).
+  std::string key(char kind, std::string_view name) const;
+  std::string owner_text(const owner_id& owner) const;
+  std::string meta(std::string_view label) const;
+  command enter_command(const request& ask) const;
+  command owner_command(const script& what, std::string_view name, const owner_id& owner) const;
+  command release_command(const script& what, std::string_view name, const owner_id& owner) const;
+  command enter_all_command(std::span<const request> asks) const;
+  command count_command(const counter_request& ask) const;
+  command observe_command(watch_kind kind, std::string_view name) const;
+  result<entered> read_entered(const result<answer>& got, const request& ask, steady_time sent);
+  result<std::vector<grant>> read_all(const result<answer>& got, std::span<const request> asks,
+                                      steady_time sent) const;
+  result<void> read_released(const result<answer>& got, const grant& held) const;
+  result<counter> read_count(const result<answer>& got, std::string_view name) const;
+  command inspect_command(std::string_view name) const;
+  result<lock_info> read_inspected(const result<answer>& got, std::string_view name) const;
+  std::optional<lock_info> read_info(const net::resp::value& got, std::string_view name) const;
+
+  // A grant whose ttl the store counts from `from` on, as far as we may believe in it.
+  grant believed(std::string_view name, const owner_id& owner, lock_mode mode, std::uint64_t weight,
+                 fencing_token token, steady_time from, nanoseconds ttl) const;
+  steady_time believed_from(steady_time from, nanoseconds ttl) const;
+  nanoseconds believed_ttl(nanoseconds ttl) const;
+  // grant.handle: the real ttl, and since when the store counts it.
+  struct real_term {
+    steady_time from;
+    std::chrono::milliseconds ttl;
+  };
+  std::uint64_t pack(const real_term& term) const;
+  real_term unpack(std::uint64_t handle) const;
+  void note_server_time(std::int64_t server_us, steady_time sent) noexcept;
+
+  // Presence (native_renew.cpp).
+  command time_command() const;
+  bool is_present(steady_time now) const noexcept;
+  void rise_presence(steady_time to) noexcept;
+  result<void> note_presence(const result<answer>& got, steady_time sent);
+  result<void> prove_presence(const call& limits);
+  std::vector<std::size_t> due_for_renewal(std::span<const renewal> batch, steady_time now);
+  command renew_command(std::span<const renewal> batch, const std::vector<std::size_t>& due) const;
+  result<void> conclude_renewal(std::span<renewal> batch, const std::vector<std::size_t>& due,
+                                const result<answer>& got, steady_time sent);
+
+  result<entered> undo_unless_replicated(result<entered> got, const result<answer>& from,
+                                         const request& ask, const call& limits);
+  void after_releases(std::span<const request> asks, const call& limits,
+                      std::function<void()> then);
+  void start_undo(const request& ask, completion<entered>& done) noexcept;
+  bool enough_replicas(const answer& got) const;
+  progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
+  result<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
+                            const call& limits);
+  result<std::vector<std::string>> scan(std::string_view prefix, const call& limits);
+
+  void on_push(std::string_view frame) noexcept override;
+  void on_message(std::string_view text);
+  void on_down(const error& why) noexcept override;
+
+  const settings how_;
+  const class clock& clock_;
+  engine_listener& listener_;
+  const steady_time born_;
+  const std::string client_;  // 32 hex digits
+  const std::string who_;     // "HOST PID "
+  capabilities caps_;
+  std::atomic<std::int64_t> present_at_{0};     // steady ns: listening at that time
+  std::atomic<std::int64_t> server_offset_{0};  // steady ns - server ns, at least
+  std::atomic<unsigned> releases_sent_{0};      // and not answered yet
+  std::mutex renewed_guard_;
+  std::unordered_map<std::uint64_t, steady_time>
+      renewed_at_;  // by sequence: the ttl counts from then
+  std::unique_ptr<waits> waits_;
+  std::unique_ptr<link> link_;  // goes first: its thread uses everything above
+};
+
+}  // namespace holdfast::engines::redis

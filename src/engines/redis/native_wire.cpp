@@ -1,0 +1,329 @@
+// The native layout's requests, and how their answers are read.
+#include "engines/redis/native.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+using net::resp::value;
+using std::chrono::milliseconds;
+
+char mode_letter(lock_mode mode) {
+  switch (mode) {
+    case lock_mode::exclusive:
+      return 'x';
+    case lock_mode::shared:
+      return 's';
+    case lock_mode::upgradeable:
+      return 'u';
+    case lock_mode::permits:
+      return 'p';
+  }
+  return 'x';
+}
+
+// Rounded up: a grant must not end before it was asked to.
+std::int64_t in_ms(nanoseconds length) { return std::chrono::ceil<milliseconds>(length).count(); }
+
+template <class N>
+void append_number(std::string& to, N number, int base = 10) {
+  std::array<char, 24> digits{};
+  to.append(digits.begin(), std::to_chars(digits.begin(), digits.end(), number, base).ptr);
+}
+
+template <class N>
+N number(std::string_view text) {
+  N out{};
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return out;
+}
+
+// A number comes as an integer or, where Lua's numbers are too small, as text.
+std::int64_t number(const value& v) {
+  return v.what == value::kind::integer ? v.integer : number<std::int64_t>(v.text);
+}
+
+std::string_view word(std::string_view& text) {
+  const auto end = std::min(text.find(' '), text.size());
+  const auto out = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return out;
+}
+
+}  // namespace
+
+lock_mode mode_of(std::string_view letter) {
+  if (letter == "s") return lock_mode::shared;
+  if (letter == "u") return lock_mode::upgradeable;
+  if (letter == "p") return lock_mode::permits;
+  return lock_mode::exclusive;
+}
+
+std::optional<owner_id> parse_owner(std::string_view text) {
+  if (text.size() < 34 || text[32] != '-') return std::nullopt;
+  owner_id out;
+  const auto hex = [](std::string_view digits, std::uint64_t& into) {
+    const auto* end = digits.data() + digits.size();
+    const auto [at, code] = std::from_chars(digits.data(), end, into, 16);
+    return code == std::errc{} && at == end;
+  };
+  if (!hex(text.substr(0, 16), out.client[0]) || !hex(text.substr(16, 16), out.client[1]) ||
+      !hex(text.substr(33), out.sequence))
+    return std::nullopt;
+  return out;
+}
+
+std::string native::key(char kind, std::string_view name) const {
+  std::string out;
+  out.reserve(how_.prefix.size() + 2 + name.size());
+  out.append(how_.prefix).append(1, kind).append(1, ':').append(name);
+  return out;
+}
+
+std::string native::owner_text(const owner_id& owner) const {
+  // Ours but for an operator's look at others.
+  std::string out;
+  out.reserve(64);
+  out.append(client_).append(1, '-');
+  append_number(out, owner.sequence, 16);
+  return out;
+}
+
+// "GRACE SINCE HOST PID LABEL". The time is the server's, as well as we know it: it is for people to read.
+std::string native::meta(std::string_view label) const {
+  const auto now = nanoseconds{clock_.recent().time_since_epoch()}.count();
+  const auto since = (now - server_offset_.load(std::memory_order_relaxed)) / 1'000'000;
+  std::string out;
+  out.reserve(64 + who_.size() + label.size());
+  append_number(out, in_ms(how_.grace));
+  out += ' ';
+  append_number(out, since);
+  return out.append(1, ' ').append(who_).append(label);
+}
+
+command native::enter_command(const request& ask) const {
+  command out{scripts::enter(), 2, 4};
+  out << key('l', ask.name) << how_.prefix + "t" << owner_text(ask.owner) << in_ms(ask.ttl)
+      << meta(ask.label);
+  if (ask.mode == lock_mode::exclusive && ask.order == queue_order::fifo && ask.priority == 0 &&
+      ask.wait && ask.replaces == nullptr) {
+    out << "x 1073741824 1073741824 f 0 1 -";
+  } else {
+    const bool upgrades = ask.replaces != nullptr;
+    out << fmt::format("{} {} {} {} {} {} {}", upgrades ? 'X' : mode_letter(ask.mode), ask.weight,
+                       ask.capacity, ask.order == queue_order::fifo ? 'f' : 'b', ask.priority,
+                       int{ask.wait}, upgrades ? owner_text(ask.replaces->owner) : "-");
+  }
+  if (how_.wait_replicas > 0)
+    out.then(
+        {"WAIT", std::to_string(how_.wait_replicas), std::to_string(how_.wait_timeout.count())});
+  return out;
+}
+
+command native::owner_command(const script& what, std::string_view name,
+                              const owner_id& owner) const {
+  command out{what, 2, 1};
+  out << key('l', name) << how_.prefix + "t" << owner_text(owner);
+  return out;
+}
+
+// The owner as the compact form begins: "xOWNER ".
+command native::release_command(const script& what, std::string_view name,
+                                const owner_id& owner) const {
+  command out{what, 2, 1};
+  out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' ';
+  return out;
+}
+
+command native::enter_all_command(std::span<const request> asks) const {
+  command out{scripts::enter_all(), asks.size() + 1, 2 * asks.size() + 1};
+  out << how_.prefix + "t";
+  for (const auto& ask : asks) out << key('l', ask.name);
+  out << in_ms(asks.front().ttl);
+  for (const auto& ask : asks) out << owner_text(ask.owner) << meta(ask.label);
+  return out;
+}
+
+command native::count_command(const counter_request& ask) const {
+  constexpr std::array<std::string_view, 6> ops{"read", "create",           "store",
+                                                "add",  "compare_exchange", "erase"};
+  command out{scripts::count(), 3, 4};
+  out << key('n', ask.name) << how_.prefix + "t" << key('p', ask.name)
+      << ops[static_cast<std::size_t>(ask.op)] << ask.operand << ask.expected << in_ms(ask.keep);
+  return out;
+}
+
+command native::observe_command(watch_kind kind, std::string_view name) const {
+  const bool counts = kind == watch_kind::counter;
+  command out{scripts::observe(), counts ? 3U : 2U, 1};
+  out << key(counts ? 'n' : 'l', name) << how_.prefix + "t";
+  if (counts) out << key('p', name);
+  out << client_;
+  return out;
+}
+
+// ---- answers
+
+// The answers are described beside the scripts.
+result<entered> native::read_entered(const result<answer>& got, const request& ask,
+                                     steady_time sent) {
+  if (!got) return got.error();
+  const auto& v = got->values.front();
+  entered out;
+  const auto granted = [&](std::int64_t token, steady_time from) {
+    out.what = entered::kind::granted;
+    out.granted = believed(ask.name, ask.owner, ask.mode, ask.weight,
+                           {static_cast<std::uint64_t>(token)}, from, ask.ttl);
+  };
+  if (v.what == value::kind::integer) {
+    if (v.integer > 0) granted(v.integer, sent);
+    return out;
+  }
+  if (v.items.size() < 3) return unexpected_reply(ask.name, how_.url);
+  if (number(v.items[0]) == 2) {
+    note_server_time(number(v.items[2]), sent);
+    out.what = entered::kind::waiting;
+    out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + milliseconds{number(v.items[1])}};
+    return out;
+  }
+  waits_->forget(ask.owner.sequence);
+  granted(number(v.items[1]), sent + milliseconds{number(v.items[2])} - ask.ttl);
+  if (v.items.size() >= 6) {  // settled: the store knows best
+    const auto ttl = milliseconds{number(v.items[5])};
+    out.granted = believed(ask.name, ask.owner, mode_of(v.items[3].text),
+                           static_cast<std::uint64_t>(number(v.items[4])), out.granted.token,
+                           sent + milliseconds{number(v.items[2])} - ttl, ttl);
+  }
+  return out;
+}
+
+result<std::vector<grant>> native::read_all(const result<answer>& got,
+                                            std::span<const request> asks, steady_time sent) const {
+  if (!got) return got.error();
+  const auto& tokens = got->values.front().items;
+  std::vector<grant> out;
+  if (tokens.empty()) return out;
+  if (tokens.size() != asks.size()) return unexpected_reply(asks.front().name, how_.url);
+  for (std::size_t i = 0; i < asks.size(); ++i)
+    out.push_back(believed(asks[i].name, asks[i].owner, asks[i].mode, asks[i].weight,
+                           {static_cast<std::uint64_t>(number(tokens[i]))}, sent, asks[i].ttl));
+  return out;
+}
+
+result<void> native::read_released(const result<answer>& got, const grant& held) const {
+  if (!got) return got.error();
+  if (number(got->values.front()) == 1) return {};
+  return error{errc::not_held,
+               fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",
+                           support::quoted(held.name), how_.url, to_string(held.owner))};
+}
+
+result<counter> native::read_count(const result<answer>& got, std::string_view name) const {
+  if (!got) return got.error();
+  const auto& v = got->values.front();
+  if (v.items.size() != 4) return unexpected_reply(name, how_.url);
+  counter out;
+  out.exists = number(v.items[0]) == 1;
+  out.applied = number(v.items[1]) == 1;
+  out.value = number(v.items[2]);
+  out.version = static_cast<std::uint64_t>(number(v.items[3]));
+  return out;
+}
+
+// ---- the operators' view
+
+namespace {
+
+// "GRACE SINCE HOST PID LABEL"
+void read_meta(std::string_view text, std::int64_t server_ms, holder_info& into) {
+  word(text);
+  into.age = milliseconds{std::max<std::int64_t>(server_ms - number<std::int64_t>(word(text)), 0)};
+  into.host = word(text);
+  into.pid = number<std::int64_t>(word(text));
+  into.label = text;
+}
+
+std::optional<holder_info> read_holder(std::string_view owner, std::string_view record,
+                                       std::int64_t server_ms) {
+  const auto id = parse_owner(owner);
+  if (!id) return std::nullopt;
+  holder_info out;
+  out.owner = *id;
+  out.mode = mode_of(word(record));
+  out.weight = number<std::uint64_t>(word(record));
+  out.token.value = number<std::uint64_t>(word(record));
+  word(record);  // ttl
+  read_meta(record, server_ms, out);
+  return out;
+}
+
+std::optional<holder_info> read_waiter(std::string_view owner, std::string_view record,
+                                       std::int64_t server_ms) {
+  const auto id = parse_owner(owner);
+  if (!id) return std::nullopt;
+  holder_info out;
+  out.owner = *id;
+  out.mode = mode_of(word(record));
+  out.weight = number<std::uint64_t>(word(record));
+  word(record);  // ttl
+  out.priority = number<int>(word(record));
+  word(record);  // replaces
+  word(record);  // member
+  read_meta(record, server_ms, out);
+  return out;
+}
+
+std::string_view find(const std::vector<value>& pairs, std::string_view key) {
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2)
+    if (pairs[i].text == key) return pairs[i + 1].text;
+  return {};
+}
+
+}  // namespace
+
+std::optional<lock_info> native::read_info(const value& got, std::string_view name) const {
+  if (got.items.size() < 3) return std::nullopt;
+  lock_info out;
+  out.name = name;
+  out.capacity = rw_capacity;
+  const auto now = number(got.items[2]);
+  std::string_view text = got.items[0].text;
+  if (text.starts_with('x')) {
+    text.remove_prefix(1);
+    const auto owner = word(text);
+    auto holder = read_holder(owner, fmt::format("x {} {}", rw_capacity, text), now);
+    if (!holder) return std::nullopt;
+    holder->expires_in = milliseconds{number(got.items[1])};
+    out.version = holder->token.value;
+    out.holders.push_back(std::move(*holder));
+    return out;
+  }
+  if (!text.starts_with('m') || got.items.size() < 7) return std::nullopt;
+  text.remove_prefix(1);
+  out.capacity = number<std::uint64_t>(word(text));
+  out.version = number<std::uint64_t>(text);
+  const auto& ends = got.items[4].items;
+  for (std::size_t i = 0; i + 1 < ends.size(); i += 2) {
+    const auto left = static_cast<std::int64_t>(number<double>(ends[i + 1].text)) - now;
+    auto holder = read_holder(ends[i].text, find(got.items[3].items, ends[i].text), now);
+    if (!holder || left <= 0) continue;
+    holder->expires_in = milliseconds{left};
+    out.holders.push_back(std::move(*holder));
+  }
+  std::ranges::sort(out.holders, {}, &holder_info::token);
+  for (const auto& member : got.items[5].items) {
+    const auto owner = member.text.substr(std::min<std::size_t>(16, member.text.size()));
+    if (auto waiter = read_waiter(owner, find(got.items[6].items, owner), now))
+      out.waiters.push_back(std::move(*waiter));
+  }
+  if (out.holders.empty() && out.waiters.empty()) return std::nullopt;
+  return out;
+}
+
+}  // namespace holdfast::engines::redis

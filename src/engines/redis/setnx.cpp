@@ -1,0 +1,185 @@
+#include "engines/redis/setnx.hpp"
+
+#include "engines/redis/native.hpp"
+#include "support/parker.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr nanoseconds shortest_pause = milliseconds{5};
+constexpr nanoseconds longest_pause = milliseconds{50};
+
+// The clock on the wall: one recipe stores it.
+std::int64_t wall_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+capabilities describe(const recipe& by, const settings& how, capabilities caps) {
+  caps.engine = "redis, layout " + how.layout;
+  caps.wakeup = wakeup_kind::poll;
+  caps.token = token_origin::server_time;
+  caps.token_scope =
+      "The server's clock in microseconds when the lock was taken: strictly rising over all names, "
+      "also after a restart without data, as long as that clock does not step back. It is not "
+      "stored, so inspect cannot show it.";
+  by.describe(caps);
+  return caps;
+}
+
+}  // namespace
+
+setnx::setnx(const recipe& by, const settings& how, const engine_config& config)
+    : foreign(how, config, describe(by, how, common_caps(how))), by_(by) {}
+
+result<std::unique_ptr<engine>> setnx::open(const recipe& by, const settings& how,
+                                            const engine_config& config) {
+  std::unique_ptr<setnx> self{new setnx{by, how, config}};
+  if (auto there = self->connect(); !there) return std::move(there).error();
+  return std::unique_ptr<engine>{std::move(self)};
+}
+
+// ---- requests
+
+// "32 hex digits-sequence"; in getset the value as a whole is a decimal number, for clients that read it as one.
+std::string setnx::owner_text(const owner_id& owner) const {
+  if (!by_.is_decimal_owner) return to_string(owner);
+  return fmt::format("{:020}{:020}{}", owner.client[0], owner.client[1], owner.sequence);
+}
+
+std::optional<owner_id> setnx::read_owner(std::string_view value) const {
+  if (!by_.is_decimal_owner) return parse_owner(value);
+  const auto point = std::min(value.find('.'), value.size());
+  const auto digits = value.substr(std::min(point + 1, value.size()));
+  if (digits.size() < 41) return std::nullopt;
+  owner_id out;
+  const auto read = [](std::string_view text, std::uint64_t& into) {
+    const auto* end = text.data() + text.size();
+    const auto [at, code] = std::from_chars(text.data(), end, into);
+    return code == std::errc{} && at == end;
+  };
+  if (!read(digits.substr(0, 20), out.client[0]) || !read(digits.substr(20, 20), out.client[1]) ||
+      !read(digits.substr(40), out.sequence))
+    return std::nullopt;
+  return out;
+}
+
+std::int64_t setnx::rounded(nanoseconds ttl) const {
+  const auto grains = (ttl + by_.grain - nanoseconds{1}) / by_.grain;
+  return in_ms(grains * by_.grain);
+}
+
+result<void> setnx::check(const request& ask) const {
+  if (ask.mode == lock_mode::exclusive && ask.replaces == nullptr) return {};
+  return unsupported(ask.name, fmt::format("locks of the mode {}", to_string(ask.mode)));
+}
+
+command setnx::owner_command(const script& what, std::string_view name,
+                             const owner_id& owner) const {
+  command out{what, 1, 2};
+  out << key(name) << wall_ms() << owner_text(owner);
+  return out;
+}
+
+command setnx::enter_command(const request& ask) const {
+  command out{by_.enter, 1, 3};
+  out << key(ask.name) << wall_ms() << owner_text(ask.owner) << rounded(ask.ttl);
+  return out;
+}
+
+command setnx::settle_command(const request& ask) const {
+  return owner_command(by_.settle, ask.name, ask.owner);
+}
+
+command setnx::release_command(const grant& held) const {
+  return owner_command(by_.release, held.name, held.owner);
+}
+
+// Nothing tells of a waiter, but a grant whose answer got lost must not stay behind.
+std::optional<command> setnx::leave_command(const ticket& place) const {
+  return owner_command(by_.release, place.name, place.owner);
+}
+
+command setnx::renew_command(std::span<const renewal> batch) const {
+  command out{by_.renew, batch.size(), 1 + 2 * batch.size()};
+  for (const auto& one : batch) out << key(one.held->name);
+  out << wall_ms();
+  for (const auto& one : batch) out << owner_text(one.held->owner) << rounded(one.held->ttl);
+  return out;
+}
+
+command setnx::inspect_command(std::string_view name) const {
+  command out{by_.inspect, 1, 1};
+  out << key(name) << wall_ms();
+  return out;
+}
+
+command setnx::revoke_command(std::string_view name) const {
+  command out{by_.revoke, 1, 1};
+  out << key(name) << wall_ms();
+  return out;
+}
+
+// ---- answers
+
+// The owner is all that the store knows. What is not one of ours is shown as it is, as the label.
+lock_info setnx::read_info(const net::resp::value& got, std::string_view name) const {
+  lock_info out;
+  out.name = name;
+  out.capacity = rw_capacity;
+  if (got.items.size() < 2) return out;
+  const auto value = got.items[0].text;
+  const auto left = number_in(got.items[1]);
+  if (left == -2) return out;  // it is over, and nobody has taken it since
+  holder_info holder;
+  holder.weight = rw_capacity;
+  holder.expires_in = left < 0 ? nanoseconds::max() : nanoseconds{milliseconds{left}};
+  const auto owner = read_owner(value);
+  if (owner) {
+    holder.owner = *owner;
+  } else {
+    holder.label = support::quoted(value, 40);
+  }
+  // The value changes with the holder (and in getset with every renewal, so there only the owner counts).
+  const auto who = owner ? to_string(*owner) : std::string{value};
+  out.version = std::hash<std::string>{}(who) | 1U;
+  out.holders.push_back(std::move(holder));
+  return out;
+}
+
+// ---- waiting
+
+// Soon, but not at the same time as all others; at the holder's end at the latest.
+nanoseconds setnx::patience(std::optional<nanoseconds> left) const {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  const nanoseconds pause{std::uniform_int_distribution<std::int64_t>{
+      shortest_pause.count(), longest_pause.count()}(random)};
+  return left ? std::min<nanoseconds>(pause, *left + milliseconds{1}) : pause;
+}
+
+result<progress> setnx::await(const ticket& place, const call& limits) {
+  support::parker bed;
+  const std::stop_callback wake{limits.stop, [&bed] { bed.set(1); }};
+  bed.wait(std::min(limits.deadline, place.recheck_at));
+  return progress{};
+}
+
+void setnx::start_await(const ticket& place, const call& limits,
+                        completion<progress>& done) noexcept {
+  call until = limits;
+  until.deadline = std::min(limits.deadline, place.recheck_at);
+  waits_->for_change({}, until,
+                     [&done](const std::optional<pushed_grant>&) { done.complete(progress{}); });
+}
+
+}  // namespace holdfast::engines::redis

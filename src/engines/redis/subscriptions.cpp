@@ -1,0 +1,181 @@
+#include "engines/redis/subscriptions.hpp"
+
+#include "support/parker.hpp"
+
+#include <vector>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds kept_unused = 1s;
+constexpr nanoseconds longest_answer = 5s;
+
+}  // namespace
+
+std::uint64_t subscriptions::heard(std::string_view name) const {
+  if (is_empty()) return 0;
+  const std::lock_guard lock{guard_};
+  const auto at = channels_.find(name);
+  return at != channels_.end() && at->second.is == state::confirmed ? at->second.heard : 0;
+}
+
+void subscriptions::listen(std::string name, std::uint64_t id, std::uint64_t seen,
+                           const call& limits, wake done) {
+  bool begins = false;
+  {
+    const std::lock_guard lock{guard_};
+    auto& one = channels_[name];
+    count_.store(channels_.size(), std::memory_order_release);
+    one.waiters.insert(id);
+    one.used_at = std::chrono::steady_clock::now();
+    begins = one.is == state::none;
+  }
+  // First be ready to be woken, then see whether there is a reason already.
+  waits_.for_grant(id, limits,
+                   [this, name, id, done = std::move(done)](const std::optional<pushed_grant>&) {
+                     auto failure = stop_waiting(name, id);
+                     if (failure) return done(std::move(*failure));
+                     done({});
+                   });
+  if (begins) link_.driver().post([this, name] { begin(name); });
+  const auto now = heard(name);
+  if (now != 0 && now != seen) waits_.look_again(id);
+}
+
+// Returns why it was in vain, if it was.
+std::optional<error> subscriptions::stop_waiting(const std::string& name, std::uint64_t id) {
+  std::optional<error> failure;
+  bool unused = false;
+  {
+    const std::lock_guard lock{guard_};
+    const auto at = channels_.find(name);
+    if (at == channels_.end()) return std::nullopt;
+    auto& one = at->second;
+    one.waiters.erase(id);
+    if (one.is == state::none) failure = one.failure;
+    unused = one.waiters.empty() && !std::exchange(one.is_checked, true);
+  }
+  if (unused) check_later(name);
+  return failure;
+}
+
+void subscriptions::wake_all(const std::string& name, const std::function<void(channel&)>& change) {
+  std::vector<std::uint64_t> ids;
+  {
+    const std::lock_guard lock{guard_};
+    const auto at = channels_.find(name);
+    if (at == channels_.end()) return;
+    change(at->second);
+    at->second.heard = ++last_heard_;
+    ids.assign(at->second.waiters.begin(), at->second.waiters.end());
+  }
+  for (const auto id : ids) waits_.look_again(id);
+}
+
+// ---- on the driver's thread
+
+// SUBSCRIBE is answered by a message, or by an error in the place of an answer; PING behind it is always answered. So
+// the answer to PING says that the server has done it, and an error that one answer too many is on its way.
+class subscriptions::asked final : public net::reply_handler {
+ public:
+  asked(subscriptions& in, std::function<void(std::optional<error>)> then)
+      : in_(in), then_(std::move(then)) {}
+
+ private:
+  void on_reply(result<std::string_view> frames) noexcept override {
+    const auto then = std::move(then_);
+    auto& in = in_;
+    delete this;
+    if (!frames)  // whatever was sent, it is repeated when somebody waits again
+      return then(error{errc::unavailable, frames.error().message()});
+    const auto got = in.link_.read(*frames, 1, {});
+    if (got) return then(std::nullopt);
+    if (!in.closed_) in.link_.stream().drop(got.error());
+    then(got.error());
+  }
+  subscriptions& in_;
+  std::function<void(std::optional<error>)> then_;
+};
+
+void subscriptions::send(std::string_view verb, const std::string& name,
+                         std::function<void(std::optional<error>)> then) {
+  std::string request;
+  net::resp::append_command(request, {verb, name});
+  net::resp::append_command(request, {"PING"});
+  const net::limits until{std::chrono::steady_clock::now() + longest_answer, {}};
+  link_.stream().send(request, 1, until, *new asked{*this, std::move(then)});
+}
+
+void subscriptions::close() {
+  support::parker told;
+  link_.driver().post([this, &told] {
+    closed_ = true;
+    told.set(1);
+  });
+  told.wait(steady_time::max());
+}
+
+void subscriptions::begin(const std::string& name) {
+  if (closed_) return;
+  {
+    const std::lock_guard lock{guard_};
+    const auto at = channels_.find(name);
+    if (at == channels_.end() || at->second.is != state::none) return;
+    at->second.is = state::asking;
+    at->second.failure.reset();
+  }
+  send("SUBSCRIBE", name, [this, name](const std::optional<error>& failure) {
+    wake_all(name, [&failure](channel& one) {
+      one.is = failure ? state::none : state::confirmed;
+      one.failure = failure;
+    });
+  });
+}
+
+void subscriptions::check_later(const std::string& name) {
+  link_.driver().at(std::chrono::steady_clock::now() + kept_unused, [this, name] { check(name); });
+}
+
+// Is it still wanted? The last waiter to go has this looked at, once.
+void subscriptions::check(const std::string& name) {
+  if (closed_) return;
+  bool again = false;
+  {
+    const std::lock_guard lock{guard_};
+    const auto at = channels_.find(name);
+    if (at == channels_.end()) return;
+    auto& one = at->second;
+    const auto unused_for = std::chrono::steady_clock::now() - one.used_at;
+    again = one.is == state::asking || unused_for < kept_unused;
+    one.is_checked = one.waiters.empty() && again;
+    if (!one.waiters.empty()) return;
+    if (!again) {
+      const bool listened = one.is == state::confirmed;
+      channels_.erase(at);
+      count_.store(channels_.size(), std::memory_order_release);
+      if (!listened) return;
+    }
+  }
+  if (again) return check_later(name);
+  send("UNSUBSCRIBE", name, [](const std::optional<error>&) {});
+}
+
+void subscriptions::on_push(std::string_view frame) {
+  const auto push = net::resp::take(frame);
+  if (!push || push->items.size() != 3 || push->items[0].text != "message") return;
+  wake_all(std::string{push->items[1].text}, [](const channel&) {});
+}
+
+void subscriptions::on_down() {
+  {
+    const std::lock_guard lock{guard_};
+    for (auto& [name, one] : channels_)
+      if (one.is == state::confirmed) one.is = state::none;
+  }
+  waits_.look_again_all();
+}
+
+}  // namespace holdfast::engines::redis

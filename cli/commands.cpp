@@ -140,6 +140,21 @@ std::vector<command> looking() {
        {json},
        {{"holdfast explain --store file:/srv/locks", ""}},
        &explain},
+      {"doctor",
+       "",
+       "check the real server: is it set up so that locks are safe?",
+       "Looks at the server behind the store (its version, role, eviction policy, persistence, "
+       "rights, "
+       "clock and more), changes nothing, and says what each thing means for locks, the worst "
+       "first. "
+       "Exits with 78 when something is bad, and with 0 when there are only warnings and notes. "
+       "What "
+       "the server refuses to tell is a note.",
+       {json},
+       {{"holdfast doctor --store redis://redis.example/", ""},
+        {"holdfast doctor --json | jq -r '.findings[] | select(.level == \"bad\") | .sentence'",
+         ""}},
+       &doctor},
   };
 }
 

@@ -38,8 +38,10 @@ inline constexpr std::array exit_code_table{
     exit_code_row{"75", "the lock was not acquired in time (or not at once, with --no-wait)"},
     exit_code_row{"76", "the lock was lost while the command ran"},
     exit_code_row{"77", "the store denied it: permissions or credentials"},
-    exit_code_row{"78",
-                  "misconfigured: a bad lock name or store URL, or this store cannot do that"},
+    exit_code_row{
+        "78",
+        "misconfigured: a bad lock name or store URL, this store cannot do that, or doctor "
+        "found something bad"},
     exit_code_row{"126", "the command to run is not executable"},
     exit_code_row{"127", "the command to run was not found"},
     exit_code_row{"128+N", "ended by signal N"},

@@ -54,9 +54,19 @@ std::string fencing(const capabilities& caps) {
 }
 
 std::string dead_holder(const capabilities& caps, nanoseconds ttl) {
-  if (caps.dead_holder_bound > 0ns)
-    return fmt::format("Others have the lock within {}.", format_duration(caps.dead_holder_bound));
-  return fmt::format("Others have the lock within its ttl, {} by default.", format_duration(ttl));
+  if (caps.dead_holder_bound == 0ns)
+    return fmt::format("Others have the lock within its ttl plus {}: {} by default.",
+                       format_duration(caps.expiry_slack),
+                       format_duration(ttl + caps.expiry_slack));
+  const bool ttl_may_be_shorter = caps.min_ttl < caps.dead_holder_bound;
+  // A server learns of a death because the connection ends. A machine without power ends none.
+  const bool by_connection = caps.clock == expiry_clock::server;
+  return fmt::format("Others have the lock within {}{}.{}", format_duration(caps.dead_holder_bound),
+                     ttl_may_be_shorter ? ", or within its ttl if that is shorter" : "",
+                     by_connection
+                         ? " When its whole machine vanishes without a word, it counts as "
+                           "cut off instead."
+                         : "");
 }
 
 std::string paused_holder(const capabilities& caps, nanoseconds ttl) {
@@ -72,10 +82,24 @@ std::string validity(const capabilities& caps) {
   const auto margin = exact ? std::string{}
                             : fmt::format(", less {} ppm for clocks of different speed and {}",
                                           caps.drift_ppm, format_duration(caps.margin));
+  const auto longest =
+      caps.longest_validity == 0ns
+          ? std::string{}
+          : fmt::format(
+                " A lease is believed for at most {} after the last answer of the store, "
+                "however long its ttl, and is renewed that much more often.",
+                format_duration(caps.longest_validity));
   return fmt::format(
-      "A lease calls itself valid for its ttl from before the request was sent{}. It needs no "
+      "A lease calls itself valid for its ttl from before the request was sent{}.{} It needs no "
       "network for that, and a process that wakes from a pause sees the truth at once.",
-      margin);
+      margin, longest);
+}
+
+std::string restart(const capabilities& caps) {
+  if (caps.survives_restart) return "Grants outlive it.";
+  return caps.clock == expiry_clock::server
+             ? "Grants outlive it only as far as the server has saved them: see holdfast doctor."
+             : "All grants end with it.";
 }
 
 std::string order(const capabilities& caps) {
@@ -114,8 +138,7 @@ std::vector<promise> promises(const capabilities& caps) {
       {"Order of service", order(caps)},
       {"Who can share it", caps.cross_process ? "All processes that open this store."
                                               : "Only the threads of one process."},
-      {"When the store restarts",
-       caps.survives_restart ? "Grants outlive it." : "All grants end with it."},
+      {"When the store restarts", restart(caps)},
       {"Possible ttl",
        fmt::format("From {} to {}.", format_duration(caps.min_ttl), format_duration(caps.max_ttl))},
       {"Kinds of lock", kinds(caps)},

@@ -76,11 +76,20 @@ std::string capabilities_json(const std::string& url, const capabilities& caps) 
                   {"max_ttl_seconds", seconds(caps.max_ttl)},
                   {"dead_holder_bound_seconds", seconds(caps.dead_holder_bound)},
                   {"expiry_slack_seconds", seconds(caps.expiry_slack)},
+                  {"longest_validity_seconds", seconds(caps.longest_validity)},
                   {"drift_ppm", caps.drift_ppm},
                   {"margin_seconds", seconds(caps.margin)},
                   {"exclusion", caps.exclusion},
                   {"token_scope", caps.token_scope},
                   {"limits", caps.limits}});
+}
+
+std::string findings_json(const std::string& url, const std::string& engine,
+                          std::span<const finding> findings) {
+  auto rows = json::array();
+  for (const auto& one : findings)
+    rows.push_back({{"level", word(one.how)}, {"about", one.about}, {"sentence", one.sentence}});
+  return text_of({{"store", url}, {"engine", engine}, {"findings", std::move(rows)}});
 }
 
 std::string latch_json(std::string_view name, std::int64_t left) {

@@ -36,6 +36,20 @@ std::string_view word(fencing_strength fencing) noexcept {
   return "unknown";
 }
 
+std::string_view word(finding::level how) noexcept {
+  switch (how) {
+    case finding::level::good:
+      return "good";
+    case finding::level::note:
+      return "note";
+    case finding::level::warning:
+      return "warning";
+    case finding::level::bad:
+      return "bad";
+  }
+  return "unknown";
+}
+
 std::string mode_of(const lock_info& lock, const holder_info& who) {
   if (is_semaphore(lock)) return fmt::format("{} of {}", who.weight, lock.capacity);
   return to_string(who.mode);

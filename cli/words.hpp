@@ -17,6 +17,7 @@ std::string_view word(wakeup_kind kind) noexcept;          // "push", "poll"
 std::string_view word(expiry_clock clock) noexcept;        // "local_steady", "server"
 std::string_view word(token_origin origin) noexcept;       // "counter", ...
 std::string_view word(fencing_strength fencing) noexcept;  // "strict", ...
+std::string_view word(finding::level how) noexcept;        // "good", "note", "warning", "bad"
 
 // "exclusive", "shared", "2 of 5"
 std::string mode_of(const lock_info& lock, const holder_info& who);

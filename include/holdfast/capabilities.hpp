@@ -17,15 +17,14 @@ struct capabilities {
 
   bool fifo = false;  // first come, first served; dead waiters are skipped
   bool priorities = false;
-  bool shared = false;    // shared_mutex
-  bool upgrade = false;   // upgradeable reads
-  bool permits = false;   // counting_semaphore
-  bool counters = false;  // latch, barrier
-  bool counters_apart =
-      true;  // they may have the name of a lock; false where the store has one key for a name
-  bool observe = false;       // election::observe and latch waits are pushed, not polled
-  bool atomic_multi = false;  // lock_all in one round trip; else in sorted order
-  bool listing = false;       // list, inspect, revoke
+  bool shared = false;         // shared_mutex
+  bool upgrade = false;        // upgradeable reads
+  bool permits = false;        // counting_semaphore
+  bool counters = false;       // latch, barrier
+  bool counters_apart = true;  // a counter may have the name of a lock
+  bool observe = false;        // election::observe and latch waits are pushed, not polled
+  bool atomic_multi = false;   // lock_all in one round trip; else in sorted order
+  bool listing = false;        // list, inspect, revoke
   bool cross_process = false;
   bool immediate = false;         // verbs other than await and watch answer without I/O
   bool survives_restart = false;  // do grants outlive a restart of the store itself?

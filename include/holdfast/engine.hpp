@@ -133,7 +133,7 @@ struct finding {
 
 enum class counter_op : std::uint8_t { read, create, store, add, compare_exchange, erase };
 
-// Counters serve latch and barrier; they live apart from locks of the same name.
+// Counters serve latch and barrier; they live apart from locks of the same name where counters_apart says so.
 struct counter_request {
   std::string_view name;
   counter_op op = counter_op::read;

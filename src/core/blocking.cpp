@@ -20,21 +20,30 @@ result<grant> drive(client_core& core, acquire_machine& machine, const request& 
   const auto now = [&] { return core.clock().now(); };
   auto& store = core.store();
   auto next = first ? machine.on_entered(std::move(*first), now()) : machine.start(now());
+  // The time that counts is the one after the call, so it is read in a statement of its own.
   while (next != step::done) {
     const auto limits = machine.next_call(now());
     switch (next) {
-      case step::enter:
-        next = machine.on_entered(store.enter(ask, limits), now());
+      case step::enter: {
+        auto answer = store.enter(ask, limits);
+        next = machine.on_entered(std::move(answer), now());
         break;
-      case step::await:
-        next = machine.on_progress(store.await(machine.place(), limits), now());
+      }
+      case step::await: {
+        auto answer = store.await(machine.place(), limits);
+        next = machine.on_progress(std::move(answer), now());
         break;
-      case step::leave:
-        next = machine.on_left(store.leave(machine.place(), limits), now());
+      }
+      case step::leave: {
+        auto answer = store.leave(machine.place(), limits);
+        next = machine.on_left(std::move(answer), now());
         break;
-      case step::settle:
-        next = machine.on_settled(store.settle(ask, limits), now());
+      }
+      case step::settle: {
+        auto answer = store.settle(ask, limits);
+        next = machine.on_settled(std::move(answer), now());
         break;
+      }
       case step::give_back:
         (void)store.release(machine.stale(), limits);
         next = machine.on_given_back(now());

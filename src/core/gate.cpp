@@ -66,6 +66,12 @@ bool gate::quick_begin(std::uint64_t& generation) noexcept {
   return true;
 }
 
+// Could the answer have come too late to be worth anything? Then the slow road gives the grant back.
+bool gate::in_time(const grant& arrived) const noexcept {
+  return core->caps().immediate ||
+         core->clock().now() < arrived.valid_from + usable(core->caps(), arrived.ttl);
+}
+
 // The store's part. With `since` unset nobody waited so far, and the clock is read only for one in sixteen.
 result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t generation,
                                  steady_time since) {
@@ -77,7 +83,7 @@ result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t g
   auto& store = core->store();
   auto first = core->caps().immediate ? store.enter(ask, client_core::unbounded)
                                       : store.enter(ask, core->bounded_call(options.stop));
-  if (first && first->what == entered::kind::granted) {
+  if (first && first->what == entered::kind::granted && in_time(first->granted)) {
     won(first->granted, options, since);
     return generation;
   }

@@ -69,6 +69,7 @@ class gate final : public hold {
                                     std::optional<result<entered>> first);
   result<std::uint64_t> queue_up(const acquire_options& options);
   bool quick_begin(std::uint64_t& generation) noexcept;
+  bool in_time(const grant& arrived) const noexcept;
   bool hand_off(std::unique_lock<std::mutex>& locked) override;
   void pass_on(std::unique_lock<std::mutex>& locked) noexcept override;
   bool may_hand_off(const waiter& next, steady_time now) const noexcept;

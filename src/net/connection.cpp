@@ -160,7 +160,8 @@ bool connection::send(std::string_view request, unsigned replies, const limits& 
   plan_check(until.deadline);
   if (phase_ != phase::ready) return true;  // it goes out when the greeting is accepted
   if (at_once) {
-    if (may_write()) write_out(locked);
+    // When the reactor is about to write anyway (coroutines at work), one write does for all.
+    if (may_write() && !flush_posted_) write_out(locked);
     if (phase_ == phase::ready && reader_ == reader::nobody) plan_tick();
   } else {
     post_flush();

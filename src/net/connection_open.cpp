@@ -152,13 +152,14 @@ void connection::greet() {
       return fail_to_open(errc::protocol,
                           fmt::format("it sent what is not its protocol ({})", broken->message()));
   }
-  if (greeting_frames_ > options_->greeting_replies)
-    return fail_to_open(errc::protocol,
-                        "it sent more answers to the greeting than it was asked for");
+  // First what they say: a refusal may come as an answer where an accepted request has none (SUBSCRIBE).
   if (options_->greeted) {
     if (const auto verdict = options_->greeted(greeting_answer_); !verdict)
       return lose(verdict.error());
   }
+  if (greeting_frames_ > options_->greeting_replies)
+    return fail_to_open(errc::protocol,
+                        "it sent more answers to the greeting than it was asked for");
   become_ready();
 }
 

@@ -142,7 +142,7 @@ TEST(url, no_sentence_and_no_str_shows_the_password) {
 TEST(url, where_a_password_lies_is_no_secret) {
   const auto url = parsed("redis://bob@host?password_file=/etc/secret&password_env=SECRET");
   EXPECT_FALSE(url.has_secret());
-  EXPECT_EQ(url.str(), "redis://bob@host?password_file=/etc/secret&password_env=SECRET");
+  EXPECT_EQ(url.str(), "redis://bob@host?password_env=SECRET&password_file=/etc/secret");
 }
 
 TEST(url, str_reads_back_as_the_same_address) {

@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 11> parameters{"maxmemory-policy",
 //
 // One command a line, with a key or channel in the place where it has one; @ stands for the prefix.
 
-constexpr std::array<std::string_view, 28> native_needs{"GET @l:x",
+constexpr std::array<std::string_view, 31> native_needs{"GET @l:x",
                                                         "SET @l:x v",
                                                         "DEL @l:x",
                                                         "EXISTS @q:x",
@@ -53,6 +53,9 @@ constexpr std::array<std::string_view, 28> native_needs{"GET @l:x",
                                                         "PUBLISH @c:x m",
                                                         "SUBSCRIBE @c:x",
                                                         "PUBSUB NUMSUB @c:x",
+                                                        "MGET @t @l:x",
+                                                        "HEXISTS @h:x f",
+                                                        "SCRIPT LOAD x",
                                                         "EVALSHA x 0",
                                                         "TIME",
                                                         "PING",

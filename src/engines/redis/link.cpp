@@ -28,6 +28,8 @@ constexpr std::array reply_kinds{
     reply_kind{"NOPERM", errc::denied, "the user needs the rights listed in docs/guides/redis.md"},
     reply_kind{"ERR The user executing the script", errc::denied,
                "the user needs the rights listed in docs/guides/redis.md"},
+    reply_kind{"ERR ACL failure in script", errc::denied,
+               "the user needs the rights listed in docs/guides/redis.md"},
     reply_kind{"ERR AUTH", errc::denied, "check user and password"},
     reply_kind{"ERR invalid password", errc::denied, "check user and password"},
     reply_kind{"LOADING", errc::unavailable, "it is still loading its data"},
@@ -74,12 +76,21 @@ std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   return out;
 }
 
-std::function<result<void>(std::string_view)> judge(std::string url) {
-  return [url = std::move(url)](std::string_view frames) -> result<void> {
+// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it.
+std::string without(const std::string& secret, std::string_view reply) {
+  std::string out{reply};
+  if (secret.empty()) return out;
+  for (auto at = out.find(secret); at != std::string::npos; at = out.find(secret, at + 3))
+    out.replace(at, secret.size(), "***");
+  return out;
+}
+
+std::function<result<void>(std::string_view)> judge(const settings& how) {
+  return [url = how.url, secret = how.password](std::string_view frames) -> result<void> {
     while (!frames.empty()) {
       auto value = resp::take(frames);
       if (!value) return std::move(value).error();
-      if (value->is_error()) return reply_error(value->text, {}, url);
+      if (value->is_error()) return reply_error(without(secret, value->text), {}, url);
     }
     return {};
   };
@@ -147,7 +158,8 @@ void command::before(const command& other) {
   replies_ += other.replies_;
 }
 
-void command::spell_out() {
+bool command::spell_out() {
+  if (what_ == nullptr) return false;
   std::string whole;
   whole.reserve(bytes_.size() + what_->text.size() + 32);
   whole.append(bytes_, 0, lead_);
@@ -156,6 +168,8 @@ void command::spell_out() {
   resp::append_word(whole, what_->text);
   whole.append(bytes_, head_);
   bytes_ = std::move(whole);
+  what_ = nullptr;
+  return true;
 }
 
 result<std::unique_ptr<link>> link::start(const settings& how) {
@@ -172,10 +186,17 @@ void link::connect(bool lifts, const stream_setup& stream) {
   options.description = url_;
   options.make_framing = [] { return std::make_unique<resp::resp_framing>(); };
   options.greeting = greeting(how_, lifts, options.greeting_replies);
-  options.greeted = judge(url_);
+  options.greeted = judge(how_);
+  auto to_stream = options;
+  if (lifts) {
+    // Releases are not waited for: one that had to be sent again would come after what was asked behind it.
+    resp::append_command(options.greeting, {"SCRIPT", "LOAD", scripts::release().text});
+    ++options.greeting_replies;
+  }
   for (unsigned i = 0; i < how_.connections; ++i)
     channels_.push_back(std::make_unique<net::channel>(*reactor_, options));
 
+  options = std::move(to_stream);
   options.greeting += stream.commands;
   options.greeting_replies += stream.replies;
   options.listener = stream.listener;
@@ -193,6 +214,11 @@ void link::drain() noexcept {
   const net::limits soon{std::chrono::steady_clock::now() + 1s, {}};
   for (const auto& one : channels_)
     if (one->generation() != 0) static_cast<void>(one->exchange(ping, 1, soon, pong));
+}
+
+error link::about(error why, std::string_view name) {
+  if (name.empty()) return why;
+  return {why.code(), fmt::format("Lock {}: {}", support::quoted(name), why.message())};
 }
 
 result<answer> link::read(std::string_view frames, unsigned count, std::string_view name) const {
@@ -216,11 +242,9 @@ result<answer> link::run(net::channel& over, command& what, const call& limits,
   const auto until = to_net(limits);
   thread_local std::string frames;
   auto sent = over.exchange(what.bytes(), what.replies(), until, frames);
-  if (sent && is_unknown_script(frames)) {
-    what.spell_out();
+  if (sent && is_unknown_script(frames) && what.spell_out())
     sent = over.exchange(what.bytes(), what.replies(), until, frames);
-  }
-  if (!sent) return std::move(sent).error();
+  if (!sent) return about(std::move(sent).error(), name);
   return read(frames, what.replies(), name);
 }
 
@@ -229,7 +253,7 @@ result<answer> link::run(net::channel& over, std::initializer_list<std::string_v
   std::string request, frames;
   resp::append_command(request, words);
   auto sent = over.exchange(request, 1, to_net(limits), frames);
-  if (!sent) return std::move(sent).error();
+  if (!sent) return about(std::move(sent).error(), name);
   return read(frames, 1, name);
 }
 

@@ -42,14 +42,14 @@ class command {
   void then(const command& other);  // whose script must be known to the server
   // `other` goes first, and is answered first.
   void before(const command& other);
-  // The same call with the whole text of the script, for a server that has forgotten it.
-  void spell_out();
+  // The same call with the whole text of the script, for a server that has forgotten it. False: it is whole already.
+  bool spell_out();
 
   std::string_view bytes() const noexcept { return bytes_; }
   unsigned replies() const noexcept { return replies_; }
 
  private:
-  const script* what_ = nullptr;
+  const script* what_ = nullptr;  // while only its name is there
   std::size_t words_ = 1;
   std::size_t lead_ = 0;  // where the script begins
   std::size_t head_ = 0;  // where what spell_out replaces ends
@@ -100,6 +100,8 @@ class link {
 
   // All frames as values; the first error reply, if any, as an error.
   result<answer> read(std::string_view frames, unsigned count, std::string_view name) const;
+  // A failure of the connection, with the lock that was asked for (may be empty).
+  static error about(error why, std::string_view name);
   static bool is_unknown_script(std::string_view frames) noexcept {
     return frames.starts_with("-NOSCRIPT") ||
            frames.find("\r\n-NOSCRIPT") != std::string_view::npos;
@@ -137,12 +139,9 @@ void link::post(net::channel& over, command what, const call& limits, std::strin
 
    private:
     void on_reply(result<std::string_view> frames) noexcept override {
-      if (frames && is_unknown_script(*frames)) {
-        what_.spell_out();
-        return start(sends::soon);
-      }
+      if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
       auto outcome = frames ? link_.read(*frames, what_.replies(), name_)
-                            : result<answer>{std::move(frames).error()};
+                            : result<answer>{about(std::move(frames).error(), name_)};
       auto finish_with = std::move(finish_);
       delete this;
       finish_with(std::move(outcome));

@@ -136,7 +136,7 @@ native::~native() {
 
 result<entered> native::enter(const request& ask, const call& limits) {
   if (!is_present(clock_.now()))
-    if (auto there = prove_presence(limits); !there) {
+    if (auto there = prove_presence(limits, ask.name); !there) {
       if (there.error().code() != errc::outcome_unknown) return std::move(there).error();
       return error{errc::unavailable, there.error().message()};  // the request itself was not sent
     }
@@ -151,11 +151,11 @@ void native::start_enter(const request& ask, const call& limits,
   const auto go_on = [this, &ask, &limits, &done] {
     const auto sent = clock_.now();
     link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
-                [this, &ask, &done, sent](const result<answer>& got) {
+                [this, &ask, &limits, &done, sent](const result<answer>& got) {
                   auto out = read_entered(got, ask, sent);
                   if (!out || out->what != entered::kind::granted || enough_replicas(*got))
                     return done.complete(std::move(out));
-                  start_undo(ask, done);
+                  start_undo(ask, limits, done);
                 });
   };
   if (is_present(clock_.now())) return go_on();
@@ -193,8 +193,9 @@ result<entered> native::undo_unless_replicated(result<entered> got, const result
   return too_few_replicas(ask.name, how_.url, how_.wait_replicas);
 }
 
-void native::start_undo(const request& ask, completion<entered>& done) noexcept {
-  link_->post(link_->of(ask.name), release_command(scripts::leave(), ask.name, ask.owner), {},
+void native::start_undo(const request& ask, const call& limits,
+                        completion<entered>& done) noexcept {
+  link_->post(link_->of(ask.name), release_command(scripts::leave(), ask.name, ask.owner), limits,
               ask.name, [this, &ask, &done](const result<answer>& gone) {
                 if (!gone)
                   return done.complete(error{errc::outcome_unknown, gone.error().message()});
@@ -244,10 +245,20 @@ void native::after_releases(std::span<const request> asks, const call& limits,
     });
 }
 
+// With wait_replicas a grant whose answer was lost is not yet one, like a grant by message: asking again makes it one.
+result<entered> native::read_settled(const result<answer>& got, const request& ask,
+                                     steady_time sent) {
+  auto out = read_entered(got, ask, sent);
+  if (how_.wait_replicas == 0 || !out || out->what != entered::kind::granted) return out;
+  out->what = entered::kind::waiting;
+  out->waiting = ticket{ask.name, ask.owner, 0, clock_.now()};
+  return out;
+}
+
 result<entered> native::settle(const request& ask, const call& limits) {
   auto what = owner_command(scripts::settle(), ask.name, ask.owner);
   const auto sent = clock_.now();
-  return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
+  return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
 }
 
 void native::start_settle(const request& ask, const call& limits,
@@ -255,7 +266,7 @@ void native::start_settle(const request& ask, const call& limits,
   const auto sent = clock_.now();
   link_->post(link_->of(ask.name), owner_command(scripts::settle(), ask.name, ask.owner), limits,
               ask.name, [this, &ask, &done, sent](const result<answer>& got) {
-                done.complete(read_entered(got, ask, sent));
+                done.complete(read_settled(got, ask, sent));
               });
 }
 
@@ -597,6 +608,9 @@ void native::on_message(std::string_view text) {
       server_instant(won.server_us, server_offset_.load(std::memory_order_relaxed), clock_.now()));
   waits_->granted(owner->sequence, won);
 }
+
+// This may be another server, or the same without its data: the next renewal asks about every grant.
+void native::on_up(std::uint64_t) noexcept { up_since_.store(clock_.now()); }
 
 // Messages may be lost from now on until we listen again, so nobody waits for one: all look for themselves.
 void native::on_down(const error&) noexcept { waits_->look_again_all(); }

@@ -118,7 +118,7 @@ class native final : public engine, private net::channel_listener {
   bool is_present(steady_time now) const noexcept;
   void rise_presence(steady_time to) noexcept;
   result<void> note_presence(const result<answer>& got, steady_time sent);
-  result<void> prove_presence(const call& limits);
+  result<void> prove_presence(const call& limits, std::string_view for_lock = {});
   std::vector<std::size_t> due_for_renewal(std::span<const renewal> batch, steady_time now);
   command renew_command(std::span<const renewal> batch, const std::vector<std::size_t>& due) const;
   result<void> conclude_renewal(std::span<renewal> batch, const std::vector<std::size_t>& due,
@@ -128,7 +128,8 @@ class native final : public engine, private net::channel_listener {
                                          const request& ask, const call& limits);
   void after_releases(std::span<const request> asks, const call& limits,
                       std::function<void()> then);
-  void start_undo(const request& ask, completion<entered>& done) noexcept;
+  void start_undo(const request& ask, const call& limits, completion<entered>& done) noexcept;
+  result<entered> read_settled(const result<answer>& got, const request& ask, steady_time sent);
   bool enough_replicas(const answer& got) const;
   progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
   result<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
@@ -137,6 +138,7 @@ class native final : public engine, private net::channel_listener {
 
   void on_push(std::string_view frame) noexcept override;
   void on_message(std::string_view text);
+  void on_up(std::uint64_t generation) noexcept override;
   void on_down(const error& why) noexcept override;
 
   const settings how_;
@@ -148,6 +150,7 @@ class native final : public engine, private net::channel_listener {
   capabilities caps_;
   std::atomic<std::int64_t> present_at_{0};     // steady ns: listening at that time
   std::atomic<std::int64_t> server_offset_{0};  // steady ns - server ns, at least
+  std::atomic<steady_time> up_since_{};         // of the connection that listens
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::mutex renewed_guard_;
   std::unordered_map<std::uint64_t, steady_time>

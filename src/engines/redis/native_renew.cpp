@@ -99,16 +99,17 @@ result<void> native::note_presence(const result<answer>& got, steady_time sent) 
   return {};
 }
 
-result<void> native::prove_presence(const call& limits) {
+result<void> native::prove_presence(const call& limits, std::string_view for_lock) {
   auto what = time_command();
   const auto sent = clock_.now();
-  return note_presence(link_->run(link_->stream(), what, limits, {}), sent);
+  return note_presence(link_->run(link_->stream(), what, limits, for_lock), sent);
 }
 
 // ---- renewal
 
 // Core renews every grant within the grace; the store is asked for those that have used up a third of their real ttl.
-// Those that are half-way to it go along, so that all fall into step and cost one command per ttl/3.
+// Those that are half-way to it go along, so that all fall into step and cost one command per ttl/3. Those from before
+// this connection are asked for at once.
 std::vector<std::size_t> native::due_for_renewal(std::span<const renewal> batch, steady_time now) {
   std::vector<std::size_t> due;
   bool must = false;
@@ -117,10 +118,11 @@ std::vector<std::size_t> native::due_for_renewal(std::span<const renewal> batch,
     const auto& held = *batch[i].held;
     const auto known = renewed_at_.find(held.owner.sequence);
     const auto [granted, ttl] = unpack(held.handle);
-    const auto age = now - (known == renewed_at_.end() ? granted : known->second);
-    const bool as_core_says = believed_ttl(ttl) == ttl;
-    if (as_core_says || age >= ttl / 6) due.push_back(i);
-    must = must || as_core_says || age >= ttl / 3;
+    const auto last = known == renewed_at_.end() ? granted : known->second;
+    const auto age = now - last;
+    const bool at_once = believed_ttl(ttl) == ttl || last < up_since_.load();  // or as core says
+    if (at_once || age >= ttl / 6) due.push_back(i);
+    must = must || at_once || age >= ttl / 3;
   }
   if (!must) due.clear();
   return due;

@@ -181,12 +181,13 @@ result<entered> native::read_entered(const result<answer>& got, const request& a
     out.granted = believed(ask.name, ask.owner, ask.mode, ask.weight,
                            {static_cast<std::uint64_t>(token)}, from, ask.ttl);
   };
-  if (v.what == value::kind::integer) {
+  if (v.what == value::kind::integer && v.integer >= 0) {
     if (v.integer > 0) granted(v.integer, sent);
     return out;
   }
-  if (v.items.size() < 3) return unexpected_reply(ask.name, how_.url);
-  if (number(v.items[0]) == 2) {
+  const auto kind = v.items.size() < 3 ? 0 : number(v.items[0]);
+  if (kind != 1 && kind != 2) return unexpected_reply(ask.name, how_.url);
+  if (kind == 2) {
     note_server_time(number(v.items[2]), sent);
     out.what = entered::kind::waiting;
     out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + milliseconds{number(v.items[1])}};

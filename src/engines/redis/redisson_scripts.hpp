@@ -4,7 +4,7 @@
 //   NAME                      hash   OWNER -> how often it has entered; expires (RLock)
 //                             string permits that are free (both semaphores), or the count (RCountDownLatch)
 //   redisson_lock_token:{NAME}       the last token given; never expires
-//   {NAME}:timeout            zset   id of a taken permit (16 raw bytes) by its end, epoch ms (RPermitExpirableSemaphore)
+//   {NAME}:timeout            zset   ids of permits (16 raw bytes) by their ends, epoch ms (RPermitExpirableSemaphore)
 //   {NAME}:holdfast_permits   ours: with how many permits we have made the semaphore
 //   {NAME}:holdfast_count     ours: that there is, or was, a count. Redisson deletes one that reaches zero, and "open"
 //                             is not "never made" here

@@ -47,8 +47,10 @@ local function publish(owner, message)
   return call('PUBLISH', P .. 'c:' .. string.sub(owner, 1, 32), message)
 end
 
--- The compact form becomes the full one: somebody else is interested.
+-- The compact form becomes the full one: somebody else is interested. What is left of a lock of which a part was
+-- evicted or deleted ends here: its holders find that out when they renew, its waiters when they ask again.
 local function open(v)
+  if not v or string.byte(v) == 120 then call('DEL', H, E, Q, W, O) end
   if not v then return true end
   local owner, token, ttl, rest = string.match(v, '^x(%S+) (%d+) (%d+) (.*)$')
   if owner then
@@ -61,6 +63,11 @@ local function open(v)
   if not c then return false end
   capacity, version = tonumber(c), g
   used = tonumber(call('HGET', H, '#') or '0')
+  if (used > 0) ~= (call('EXISTS', E) == 1) then
+    call('DEL', H, E)
+    used, touched = 0, true
+  end
+  if call('EXISTS', Q, W) == 1 then call('DEL', Q, W) end
   return true
 end
 
@@ -373,12 +380,12 @@ local P = string.sub(KEYS[1], 1, -2)
 local clock = call('TIME')
 local us = clock[1] * 1000000 + clock[2]
 local now = math.floor(us / 1000)
-if tonumber(call('GET', KEYS[1]) or '0') < us then call('SET', KEYS[1], string.format('%.0f', us)) end
+if tonumber(call('GET', KEYS[1]) or '0') < us then redis.pcall('SET', KEYS[1], string.format('%.0f', us)) end
 local function renew_member(L, owner, ttl)
   local name = string.sub(L, #P + 3)
   local E = P .. 'e:' .. name
   local ends = call('ZSCORE', E, owner)
-  if not ends or tonumber(ends) <= now then return '0' end
+  if not ends or tonumber(ends) <= now or call('HEXISTS', P .. 'h:' .. name, owner) == 0 then return '0' end
   call('ZADD', E, string.format('%.0f', now + tonumber(ttl)), owner)
   if call('PTTL', L) < tonumber(ttl) then
     for _, kind in ipairs({'l:', 'h:', 'e:', 'q:', 'w:', 'o:'}) do call('PEXPIRE', P .. kind .. name, ttl) end
@@ -589,7 +596,9 @@ const std::string_view lift =
     "local c = redis.call('TIME') "
     "local us = c[1] * 1000000 + c[2] "
     "if tonumber(redis.call('GET', KEYS[1]) or '0') < us then "
-    "redis.call('SET', KEYS[1], string.format('%.0f', us)) end "
+    "local done = redis.pcall('SET', KEYS[1], string.format('%.0f', us)) "
+    "if done.err then if string.find(done.err, 'OOM', 1, true) then redis.call('DEL', KEYS[1]) "
+    "else return done end end end "
     "return redis.status_reply('OK')";
 
 }  // namespace scripts

@@ -46,7 +46,8 @@ const script& revoke();
 const script& count();
 const script& observe();
 // Part of the greeting of every connection: brings hf:t up to the server's clock. Every connection is new after a
-// restart or a fail-over, so no token is given from a counter that went back with the data.
+// restart or a fail-over, so no token is given from a counter that went back with the data. A server without memory for
+// that loses the counter instead: the next token is then the clock's, and held locks can be renewed and given back.
 extern const std::string_view lift;
 }  // namespace scripts
 

@@ -1,0 +1,147 @@
+// What the bad days of one engine share. Everything goes through the public API; the test looks into the server, and
+// interferes with it, on a connection of its own.
+//
+//   HOLDFAST_REQUIRE_ENGINES=redis   a missing redis-server fails instead of skipping (CI sets it; "all" is all)
+#pragma once
+
+#include <holdfast/holdfast.hpp>
+
+#include "support/expect.hpp"
+#include "support/fault_proxy.hpp"
+#include "support/redis_server.hpp"
+#include "support/wait_until.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace holdfast::testing {
+
+// Tests of this fixture start servers of their own: most of what they break could not be shared.
+class redis_faults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto redis = redis_server::available();
+    if (redis) return;
+    const char* list = std::getenv("HOLDFAST_REQUIRE_ENGINES");
+    const auto among = "," + std::string{list == nullptr ? "" : list} + ",";
+    ASSERT_TRUE(among != ",all," && among.find(",redis,") == std::string::npos) << redis.why;
+    GTEST_SKIP() << redis.why;
+  }
+};
+
+// All tokens of one name, in the order in which they were given: S1.
+class token_log {
+ public:
+  void add(fencing_token token) {
+    const std::lock_guard lock{guard_};
+    EXPECT_GT(token, newest_) << "grant " << count_ + 1;
+    newest_ = std::max(newest_, token);
+    ++count_;
+  }
+  std::size_t count() const {
+    const std::lock_guard lock{guard_};
+    return count_;
+  }
+
+ private:
+  mutable std::mutex guard_;
+  fencing_token newest_{};
+  std::size_t count_ = 0;
+};
+
+// When a loss was announced, by the steady clock.
+class loss_recorder {
+ public:
+  explicit loss_recorder(const lease& of) : callback_(of.lost(), note{this}) {}
+  bool fired() const { return fired_.load(); }
+  steady_time when() const { return when_; }  // REQUIRES: fired()
+
+ private:
+  struct note {
+    loss_recorder* self;
+    void operator()() const noexcept {
+      self->when_ = std::chrono::steady_clock::now();
+      self->fired_ = true;
+    }
+  };
+  steady_time when_{};
+  std::atomic<bool> fired_{false};
+  std::stop_callback<note> callback_;
+};
+
+// Until when a lease was valid: its last validity, seen while it was.
+inline steady_time end_of_validity(const lease& held) {
+  auto last = std::chrono::steady_clock::now();
+  wait_until([&] {
+    const auto until = held.valid_until();
+    if (until > last) last = until;
+    return !held.valid();
+  });
+  return last;
+}
+
+// The loss of a cut-off holder is announced when its validity ends (S5), and that end stays one.
+inline void expect_loss_on_time(const lease& held, const loss_recorder& loss) {
+  const auto end = end_of_validity(held);
+  EXPECT_FALSE(held.valid());
+  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
+  EXPECT_LE(loss.when() - end, 250ms);
+  EXPECT_FALSE(held.valid());
+}
+
+inline std::future<result<lease>> acquire_later(mutex& lock, acquire_options options = {}) {
+  options.wait = std::min<nanoseconds>(options.wait, 3 * patience);
+  return std::async(std::launch::async, [&lock, options] { return lock.acquire(options); });
+}
+
+inline result<lease> get(std::future<result<lease>>& waiting,
+                         std::chrono::nanoseconds limit = 2 * patience) {
+  if (waiting.wait_for(limit) != std::future_status::ready)
+    return error{errc::timed_out, "the test has no more patience"};
+  return waiting.get();
+}
+
+// ---- the server's view
+
+inline bool wait_for_queue(const redis_server& server, const std::string& name, int length) {
+  return wait_until([&] {
+    return redis_command(server, {"ZCARD", "hf:q:" + name}) == std::to_string(length);
+  });
+}
+
+inline bool is_locked(const redis_server& server, const std::string& name) {
+  return redis_command(server, {"EXISTS", "hf:l:" + name}) == "1";
+}
+
+// All that holdfast has left in the server, but for the token counter and the notes about missing clients, which end by
+// themselves: "[]" when there is nothing.
+inline std::string left_behind(const redis_server& server) {
+  return redis_command(server,
+                       {"EVAL",
+                        "local out = {} for _, k in ipairs(redis.call('KEYS', 'hf:*')) do "
+                        "if k ~= 'hf:t' and string.sub(k, 1, 5) ~= 'hf:g:' then out[#out + 1] "
+                        "= k end end table.sort(out) return out",
+                        "0"});
+}
+
+inline bool leaves_nothing(const redis_server& server, std::chrono::nanoseconds within = patience) {
+  return wait_until([&] { return left_behind(server) == "[]"; }, within);
+}
+
+inline std::string redis_url(const redis_server& server, std::string_view options) {
+  return server.url() + "?" + std::string{options};
+}
+
+inline std::string redis_url(const fault_proxy& network, std::string_view options) {
+  return network.url("redis") + "?" + std::string{options};
+}
+
+}  // namespace holdfast::testing

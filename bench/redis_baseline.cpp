@@ -1,7 +1,7 @@
 // The Redis engine against a plain blocking hiredis loop on the same server, side by side in one run.
 //
-// The plain loop is what most people have: SET NX PX, then a compare-and-delete script, one connection per thread. As in
-// file_baseline, ratios count and the median of the rounds is shown. Always exits with 0.
+// The plain loop is what most people have: SET NX PX, then a compare-and-delete script, one connection per thread.
+// As in file_baseline, ratios count and the median of the rounds is shown. Always exits with 0.
 //
 //   redis_baseline [--json] [redis://127.0.0.1:PORT]      starts a server of its own unless given one
 #include "stage.hpp"

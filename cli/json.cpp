@@ -63,6 +63,7 @@ std::string capabilities_json(const std::string& url, const capabilities& caps) 
                   {"upgrade", caps.upgrade},
                   {"permits", caps.permits},
                   {"counters", caps.counters},
+                  {"counters_apart", caps.counters_apart},
                   {"observe", caps.observe},
                   {"atomic_multi", caps.atomic_multi},
                   {"listing", caps.listing},

@@ -114,12 +114,14 @@ acquire_machine::step acquire_machine::take(const grant& arrived, steady_time no
   queued_ = false;
   if (now < arrived.valid_from + usable(caps_, arrived.ttl)) {
     failure_.reset();
+    orphaned_ = false;  // what was left of this owner is what we hold
     return call_for_ = step::done;
   }
   return call_for_ = step::give_back;
 }
 
-acquire_machine::step acquire_machine::on_given_back(steady_time now) {
+acquire_machine::step acquire_machine::on_given_back(const result<void>& answer, steady_time now) {
+  orphaned_ = orphaned_ || (!answer && answer.error().code() != errc::not_held);
   if (stop_.stop_requested() || out_of_time(now)) return fail(stopped_error(now));
   return call_for_ = step::enter;
 }

@@ -47,7 +47,7 @@ class acquire_machine {
   step on_settled(result<entered> answer, steady_time now);  // after settle
   step on_progress(result<progress> answer, steady_time now);
   step on_left(result<void> answer, steady_time now);
-  step on_given_back(steady_time now);
+  step on_given_back(const result<void>& answer, steady_time now);
   step on_resumed(steady_time now);  // after pause
 
   // What the next step works with.

@@ -91,7 +91,7 @@ void async_machine<T>::complete(result<void> answer) noexcept {
   const background_thread mark;
   const auto now = this->core().clock().now();
   advance(current_ == step::leave ? machine_->on_left(std::move(answer), now)
-                                  : machine_->on_given_back(now));
+                                  : machine_->on_given_back(answer, now));
 }
 
 template class async_machine<lease>;

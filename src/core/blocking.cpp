@@ -44,10 +44,11 @@ result<grant> drive(client_core& core, acquire_machine& machine, const request& 
         next = machine.on_settled(std::move(answer), now());
         break;
       }
-      case step::give_back:
-        (void)store.release(machine.stale(), limits);
-        next = machine.on_given_back(now());
+      case step::give_back: {
+        const auto answer = store.release(machine.stale(), limits);
+        next = machine.on_given_back(answer, now());
         break;
+      }
       case step::pause:
         sleep_until(machine.pause_until(), limits.stop);
         next = machine.on_resumed(now());

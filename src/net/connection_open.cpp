@@ -39,10 +39,11 @@ void connection::fail_to_open(errc code, std::string_view why) noexcept {
 void connection::out_of_time() noexcept {
   const auto length =
       std::chrono::round<std::chrono::milliseconds>(options_->connect_timeout).count();
-  fail_to_open(errc::unavailable,
-               last_failure_.empty()
-                   ? fmt::format("no connection within {} ms", length)
-                   : fmt::format("no connection within {} ms ({})", length, last_failure_));
+  const auto what = io_ && options_->where.use_tls
+                        ? "no TLS connection within {} ms{}; does it speak TLS on this port?"
+                        : "no connection within {} ms{}";
+  const auto last = last_failure_.empty() ? std::string{} : fmt::format(" ({})", last_failure_);
+  fail_to_open(errc::unavailable, fmt::format(fmt::runtime(what), length, last));
 }
 
 // ---- Endpoints -------------------------------------------------------------------------------------------------

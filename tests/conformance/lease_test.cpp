@@ -96,7 +96,7 @@ TEST_P(lease_life, renewals_that_fail_for_a_while_cost_nothing) {
   const auto plan = std::make_shared<faults>();
   const auto a = open_flaky(plan);
   mutex lock{a, name()};
-  auto held = lock.acquire({.ttl = 2 * short_ttl()});
+  auto held = lock.acquire({.ttl = 5 * short_ttl()});
   plan->fail_renewals = true;
   ASSERT_TRUE(wait_until([&] { return a.metrics().renew_failed >= 1; }));
   plan->fail_renewals = false;

@@ -118,7 +118,7 @@ TEST_F(acquire_machine_test, stale_grant_is_given_back_and_not_believed) {
   auto m = make(forever);
   m.start(t0);
   EXPECT_EQ(m.on_entered(granted(t0), t0 + ask.ttl), step::give_back);
-  EXPECT_EQ(m.on_given_back(t0 + ask.ttl), step::enter);
+  EXPECT_EQ(m.on_given_back({}, t0 + ask.ttl), step::enter);
 }
 
 TEST_F(acquire_machine_test, margin_and_drift_are_taken_off_before_a_grant_is_believed) {

@@ -1,5 +1,7 @@
 #include "engines/redis/foreign.hpp"
 
+#include "engines/redis/diagnose.hpp"
+
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -51,7 +53,7 @@ result<void> foreign::connect(const std::function<void()>& prepare) {
   if (prepare) prepare();
   link::stream_setup stream;
   stream.listener = this;
-  link_->connect(false, stream);
+  link_->connect(false, stream, release_scripts());
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   const auto there = link_->run(link_->of({}), {"PING"}, soon);
@@ -242,6 +244,19 @@ result<lock_info> foreign::inspect(std::string_view name, const call& limits) {
   return read_info(got->values.front(), name);
 }
 
+void foreign::start_inspect(std::string_view name, const call& limits,
+                            completion<lock_info>& done) noexcept {
+  link_->post(link_->of(name), inspect_command(name), limits, name,
+              [this, name, &done](const result<answer>& got) {
+                if (!got) return done.complete(got.error());
+                done.complete(read_info(got->values.front(), name));
+              });
+}
+
+result<std::vector<finding>> foreign::diagnose(const call& limits) {
+  return redis::diagnose(*link_, how_, limits);
+}
+
 result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_t limit,
                                              const call& limits) {
   if (!caps_.listing)
@@ -249,7 +264,7 @@ result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_
                  fmt::format("{} cannot list its locks: without a prefix they look like any other "
                              "key. Give one with ?prefix=.",
                              how_.url)};
-  auto names = scan(prefix, limits);
+  auto names = link_->scan(how_.prefix, prefix, limits);
   if (!names) return std::move(names).error();
   std::vector<lock_info> out;
   for (const auto& name : *names) {
@@ -261,31 +276,6 @@ result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_
     if (!info->holders.empty()) out.push_back(std::move(*info));
   }
   return out;
-}
-
-// Through the key space in small steps, so that the server never stands still for it as it does for KEYS.
-result<std::vector<std::string>> foreign::scan(std::string_view prefix, const call& limits) {
-  std::string pattern;
-  for (const char c : key(prefix)) {
-    if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) pattern += '\\';
-    pattern += c;
-  }
-  pattern += '*';
-  std::vector<std::string> names;
-  std::string cursor = "0";
-  do {
-    const auto got =
-        link_->run(link_->of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
-    if (!got) return got.error();
-    const auto& page = got->values.front().items;
-    if (page.size() != 2) return unexpected_reply(prefix, how_.url);
-    cursor = page[0].text;
-    for (const auto& one : page[1].items)
-      names.emplace_back(one.text.substr(std::min(how_.prefix.size(), one.text.size())));
-  } while (cursor != "0");
-  std::ranges::sort(names);  // SCAN may say a key twice
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
 }
 
 result<std::size_t> foreign::revoke(std::string_view name, const call& limits) {

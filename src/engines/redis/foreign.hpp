@@ -8,10 +8,9 @@
 // believed for its ttl from before it was asked for.
 #pragma once
 
+#include "engines/redis/awaiting.hpp"
 #include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
-
-#include "support/parker.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -24,24 +23,6 @@
 #include <vector>
 
 namespace holdfast::engines::redis {
-
-// A start_ verb, awaited. For verbs that are not worth a second implementation.
-template <class T>
-class awaiting final : public completion<T> {
- public:
-  void complete(result<T> outcome) noexcept override {
-    outcome_.emplace(std::move(outcome));
-    bed_.set(1);
-  }
-  result<T> get() {
-    bed_.wait(steady_time::max());
-    return std::move(*outcome_);
-  }
-
- private:
-  support::parker bed_;
-  std::optional<result<T>> outcome_;
-};
 
 // Rounded up: a grant must not end before it was asked to.
 inline std::int64_t in_ms(nanoseconds length) {
@@ -69,6 +50,7 @@ class foreign : public engine, protected net::channel_listener {
   result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
                                       const call& limits) override;
   result<std::size_t> revoke(std::string_view name, const call& limits) override;
+  result<std::vector<finding>> diagnose(const call& limits) override;
   result<counter> count(const counter_request& ask, const call& limits) override;
   result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                      const call& limits) override;
@@ -84,6 +66,8 @@ class foreign : public engine, protected net::channel_listener {
                    completion<void>& done) noexcept override;
   void start_settle(const request& ask, const call& limits,
                     completion<entered>& done) noexcept override;
+  void start_inspect(std::string_view name, const call& limits,
+                     completion<lock_info>& done) noexcept override;
   void start_count(const counter_request& ask, const call& limits,
                    completion<counter>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
@@ -108,6 +92,7 @@ class foreign : public engine, protected net::channel_listener {
   virtual command enter_command(const request& ask) const = 0;
   virtual command settle_command(const request& ask) const = 0;
   virtual command release_command(const grant& held) const = 0;
+  virtual std::vector<const script*> release_scripts() const = 0;  // all that it may use
   virtual std::optional<command> leave_command(const ticket& place) const = 0;
   // Answers one digit per grant: 1 for held.
   virtual command renew_command(std::span<const renewal> batch) const = 0;
@@ -148,7 +133,6 @@ class foreign : public engine, protected net::channel_listener {
   result<void> read_released(const result<answer>& got, const grant& held);
   result<void> read_renewed(const result<answer>& got, std::span<renewal> batch,
                             steady_time sent) const;
-  result<std::vector<std::string>> scan(std::string_view prefix, const call& limits);
 };
 
 }  // namespace holdfast::engines::redis

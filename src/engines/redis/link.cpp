@@ -180,7 +180,7 @@ result<std::unique_ptr<link>> link::start(const settings& how) {
   return self;
 }
 
-void link::connect(bool lifts, const stream_setup& stream) {
+void link::connect(bool lifts, const stream_setup& stream, std::span<const script* const> ready) {
   net::channel_options options;
   options.where = how_.where;
   options.description = url_;
@@ -188,9 +188,8 @@ void link::connect(bool lifts, const stream_setup& stream) {
   options.greeting = greeting(how_, lifts, options.greeting_replies);
   options.greeted = judge(how_);
   auto to_stream = options;
-  if (lifts) {
-    // Releases are not waited for: one that had to be sent again would come after what was asked behind it.
-    resp::append_command(options.greeting, {"SCRIPT", "LOAD", scripts::release().text});
+  for (const auto* one : ready) {
+    resp::append_command(options.greeting, {"SCRIPT", "LOAD", one->text});
     ++options.greeting_replies;
   }
   for (unsigned i = 0; i < how_.connections; ++i)
@@ -246,6 +245,31 @@ result<answer> link::run(net::channel& over, command& what, const call& limits,
     sent = over.exchange(what.bytes(), what.replies(), until, frames);
   if (!sent) return about(std::move(sent).error(), name);
   return read(frames, what.replies(), name);
+}
+
+result<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
+                                            const call& limits) {
+  std::string pattern;
+  for (const auto part : {head, prefix})
+    for (const char c : part) {
+      if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) pattern += '\\';
+      pattern += c;
+    }
+  pattern += '*';
+  std::vector<std::string> names;
+  std::string cursor = "0";
+  do {
+    const auto got = run(of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
+    if (!got) return got.error();
+    const auto& page = got->values.front().items;
+    if (page.size() != 2) return unexpected_reply(prefix, url_);
+    cursor = page[0].text;
+    for (const auto& one : page[1].items)
+      names.emplace_back(one.text.substr(std::min(head.size(), one.text.size())));
+  } while (cursor != "0");
+  std::ranges::sort(names);  // SCAN may say a key twice
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 result<answer> link::run(net::channel& over, std::initializer_list<std::string_view> words,

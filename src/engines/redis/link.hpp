@@ -13,6 +13,7 @@
 #include <holdfast/engine.hpp>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,7 +76,9 @@ class link {
   };
   static result<std::unique_ptr<link>> start(const settings& how);
   // `lifts`: the token counter is brought up to the clock on every connection (native layout). Once, before any use.
-  void connect(bool lifts, const stream_setup& stream);
+  // `ready`: scripts that the server shall know from the start, because their calls are not waited for: one that had to
+  // be sent again would come after what was asked behind it.
+  void connect(bool lifts, const stream_setup& stream, std::span<const script* const> ready);
 
   net::channel& of(std::string_view name) noexcept;
   net::channel& stream() noexcept { return *stream_; }
@@ -90,6 +93,11 @@ class link {
   // One plain command.
   result<answer> run(net::channel& over, std::initializer_list<std::string_view> words,
                      const call& limits, std::string_view name = {});
+
+  // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
+  // space, so that the server never stands still for it as it does for KEYS.
+  result<std::vector<std::string>> scan(std::string_view head, std::string_view prefix,
+                                        const call& limits);
 
   // Without waiting: finish(result<answer>) is called once, on the driver's thread or at once. With sends::now the
   // request leaves at once, from this thread, and its answer may come a little later.

@@ -1,5 +1,6 @@
 #include "engines/redis/native.hpp"
 
+#include "engines/redis/awaiting.hpp"
 #include "engines/redis/diagnose.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 
@@ -67,24 +69,6 @@ std::string one_word(std::string text) {
   return text.empty() ? "-" : text.substr(0, 64);
 }
 
-// A start_ verb, awaited. For verbs that are not worth a second implementation.
-template <class T>
-class awaited final : public completion<T> {
- public:
-  void complete(result<T> outcome) noexcept override {
-    outcome_.emplace(std::move(outcome));
-    bed_.set(1);
-  }
-  result<T> get() {
-    bed_.wait(steady_time::max());
-    return std::move(*outcome_);
-  }
-
- private:
-  support::parker bed_;
-  std::optional<result<T>> outcome_;
-};
-
 std::string topic_of(watch_kind kind, std::string_view name) {
   return std::string{kind == watch_kind::counter ? "p" : "o"}.append(name);
 }
@@ -116,7 +100,7 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   if (!link) return std::move(link).error();
   self->link_ = std::move(*link);
   self->waits_ = std::make_unique<waits>(self->link_->driver());
-  self->link_->connect(true, stream);
+  self->link_->connect(true, stream, std::array{&scripts::release()});
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   if (auto there = self->prove_presence(soon); !there) {
@@ -204,7 +188,7 @@ void native::start_undo(const request& ask, const call& limits,
 }
 
 result<std::vector<grant>> native::enter_all(std::span<const request> asks, const call& limits) {
-  awaited<std::vector<grant>> done;
+  awaiting<std::vector<grant>> done;
   start_enter_all(asks, limits, done);
   return done.get();
 }
@@ -398,7 +382,7 @@ result<lock_info> native::read_inspected(const result<answer>& got, std::string_
 
 result<std::vector<lock_info>> native::list(std::string_view prefix, std::size_t limit,
                                             const call& limits) {
-  auto names = scan(prefix, limits);
+  auto names = link_->scan(key('l', {}), prefix, limits);
   if (!names) return std::move(names).error();
   std::vector<lock_info> out;
   constexpr std::size_t most = 128;
@@ -423,36 +407,6 @@ result<void> native::inspect_some(std::span<const std::string> names, std::vecto
   for (std::size_t i = 0; i < names.size(); ++i)
     if (auto info = read_info(got->values[i], names[i])) out.push_back(std::move(*info));
   return {};
-}
-
-// Through the key space in small steps, so that the server never stands still for it as it does for KEYS.
-result<std::vector<std::string>> native::scan(std::string_view prefix, const call& limits) {
-  std::string pattern;
-  const auto literally = [&pattern](std::string_view text) {
-    for (const char c : text) {
-      if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) pattern += '\\';
-      pattern += c;
-    }
-  };
-  const auto head = key('l', {});
-  literally(head);
-  literally(prefix);
-  pattern += '*';
-  std::vector<std::string> names;
-  std::string cursor = "0";
-  do {
-    const auto got =
-        link_->run(link_->of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
-    if (!got) return got.error();
-    const auto& page = got->values.front().items;
-    if (page.size() != 2) return unexpected_reply(prefix, how_.url);
-    cursor = page[0].text;
-    for (const auto& one : page[1].items)
-      names.emplace_back(one.text.substr(std::min(head.size(), one.text.size())));
-  } while (cursor != "0");
-  std::ranges::sort(names);  // SCAN may say a key twice
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
 }
 
 result<std::size_t> native::revoke(std::string_view name, const call& limits) {
@@ -483,7 +437,7 @@ void native::start_count(const counter_request& ask, const call& limits,
 
 result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                            const call& limits) {
-  awaited<void> done;
+  awaiting<void> done;
   start_watch(kind, name, seen, limits, done);
   return done.get();
 }

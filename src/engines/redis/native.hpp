@@ -134,7 +134,6 @@ class native final : public engine, private net::channel_listener {
   progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
   result<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
                             const call& limits);
-  result<std::vector<std::string>> scan(std::string_view prefix, const call& limits);
 
   void on_push(std::string_view frame) noexcept override;
   void on_message(std::string_view text);

@@ -210,6 +210,11 @@ command redisson::give_back(lock_mode mode, std::string_view name, const owner_i
   return out;
 }
 
+std::vector<const script*> redisson::release_scripts() const {
+  return {&redisson_scripts::lock_release(), &redisson_scripts::permits_release(),
+          &redisson_scripts::plain_release()};
+}
+
 command redisson::release_command(const grant& held) const {
   return give_back(held.mode, held.name, held.owner, held.weight);
 }

@@ -57,6 +57,7 @@ class redisson final : public foreign {
   command enter_command(const request& ask) const override;
   command settle_command(const request& ask) const override;
   command release_command(const grant& held) const override;
+  std::vector<const script*> release_scripts() const override;
   std::optional<command> leave_command(const ticket& place) const override;
   command renew_command(std::span<const renewal> batch) const override;
   command inspect_command(std::string_view name) const override;

@@ -101,6 +101,8 @@ command setnx::settle_command(const request& ask) const {
   return owner_command(by_.settle, ask.name, ask.owner);
 }
 
+std::vector<const script*> setnx::release_scripts() const { return {&by_.release}; }
+
 command setnx::release_command(const grant& held) const {
   return owner_command(by_.release, held.name, held.owner);
 }

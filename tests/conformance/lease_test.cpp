@@ -1,31 +1,13 @@
 // How long a lease lasts, and how its holder learns that it is over.
 #include "conformance/conformance.hpp"
 
+#include "support/loss_recorder.hpp"
+
 #include <atomic>
 #include <mutex>
 
 namespace holdfast::testing {
 namespace {
-
-// When it was announced, by the steady clock.
-class loss_recorder {
- public:
-  explicit loss_recorder(const lease& of) : callback_(of.lost(), note{this}) {}
-  bool fired() const { return fired_.load(); }
-  steady_time when() const { return when_; }
-
- private:
-  struct note {
-    loss_recorder* self;
-    void operator()() const noexcept {
-      self->when_ = std::chrono::steady_clock::now();
-      self->fired_ = true;
-    }
-  };
-  steady_time when_{};
-  std::atomic<bool> fired_{false};
-  std::stop_callback<note> callback_;
-};
 
 class lease_life : public conformance {};
 FOR_EVERY_ENGINE(lease_life);

@@ -8,6 +8,7 @@
 
 #include "support/expect.hpp"
 #include "support/fault_proxy.hpp"
+#include "support/loss_recorder.hpp"
 #include "support/redis_server.hpp"
 #include "support/wait_until.hpp"
 
@@ -55,26 +56,6 @@ class token_log {
   mutable std::mutex guard_;
   fencing_token newest_{};
   std::size_t count_ = 0;
-};
-
-// When a loss was announced, by the steady clock.
-class loss_recorder {
- public:
-  explicit loss_recorder(const lease& of) : callback_(of.lost(), note{this}) {}
-  bool fired() const { return fired_.load(); }
-  steady_time when() const { return when_; }  // REQUIRES: fired()
-
- private:
-  struct note {
-    loss_recorder* self;
-    void operator()() const noexcept {
-      self->when_ = std::chrono::steady_clock::now();
-      self->fired_ = true;
-    }
-  };
-  steady_time when_{};
-  std::atomic<bool> fired_{false};
-  std::stop_callback<note> callback_;
 };
 
 // Until when a lease was valid: its last validity, seen while it was.

@@ -250,33 +250,36 @@ void read_meta(std::string_view text, std::int64_t server_ms, holder_info& into)
   into.label = text;
 }
 
-std::optional<holder_info> read_holder(std::string_view owner, std::string_view record,
-                                       std::int64_t server_ms) {
+// What both kinds of record begin with: "MODE WEIGHT".
+std::optional<holder_info> begin_entry(std::string_view owner, std::string_view& record) {
   const auto id = parse_owner(owner);
   if (!id) return std::nullopt;
   holder_info out;
   out.owner = *id;
   out.mode = mode_of(word(record));
   out.weight = number<std::uint64_t>(word(record));
-  out.token.value = number<std::uint64_t>(word(record));
+  return out;
+}
+
+std::optional<holder_info> read_holder(std::string_view owner, std::string_view record,
+                                       std::int64_t server_ms) {
+  auto out = begin_entry(owner, record);
+  if (!out) return out;
+  out->token.value = number<std::uint64_t>(word(record));
   word(record);  // ttl
-  read_meta(record, server_ms, out);
+  read_meta(record, server_ms, *out);
   return out;
 }
 
 std::optional<holder_info> read_waiter(std::string_view owner, std::string_view record,
                                        std::int64_t server_ms) {
-  const auto id = parse_owner(owner);
-  if (!id) return std::nullopt;
-  holder_info out;
-  out.owner = *id;
-  out.mode = mode_of(word(record));
-  out.weight = number<std::uint64_t>(word(record));
+  auto out = begin_entry(owner, record);
+  if (!out) return out;
   word(record);  // ttl
-  out.priority = number<int>(word(record));
+  out->priority = number<int>(word(record));
   word(record);  // replaces
   word(record);  // member
-  read_meta(record, server_ms, out);
+  read_meta(record, server_ms, *out);
   return out;
 }
 

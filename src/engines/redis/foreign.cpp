@@ -180,7 +180,7 @@ void foreign::start_leave(const ticket& place, const call& limits,
 // ---- keeping and giving back
 
 result<void> foreign::read_released(const result<answer>& got, const grant& held) {
-  const auto outcome = [&]() -> result<void> {
+  auto outcome = [&]() -> result<void> {
     if (!got) return got.error();
     if (number_in(got->values.front()) == 1) return {};
     return not_held(held.name, held.owner);

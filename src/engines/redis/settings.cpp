@@ -21,7 +21,8 @@ error bad(const store_url& url, std::string_view what) {
 
 std::string text_option(const store_url& url, std::string_view key, std::string fallback = {}) {
   const auto* given = url.find(key);
-  return given == nullptr ? std::move(fallback) : *given;
+  if (given != nullptr) return *given;
+  return fallback;
 }
 
 result<void> read_place(const store_url& url, settings& out) {

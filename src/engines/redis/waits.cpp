@@ -26,6 +26,7 @@ waits::~waits() { look_again_all(); }
 void waits::for_grant(std::uint64_t sequence, call limits, wake done) {
   auto one = std::make_shared<waiter>();
   one->sequence = sequence;
+  one->done = std::move(done);
   std::optional<pushed_grant> news;
   {
     const std::lock_guard lock{guard_};
@@ -34,12 +35,11 @@ void waits::for_grant(std::uint64_t sequence, call limits, wake done) {
       early_.erase(at);
     } else {
       one->id = ++last_id_;
-      one->done = std::move(done);
       all_.emplace(one->id, one);
       by_sequence_[sequence] = one->id;
     }
   }
-  if (news) return done(news);
+  if (news) return one->done(news);
   begin(one, limits);
 }
 
@@ -91,7 +91,7 @@ void waits::end(std::uint64_t id, std::optional<pushed_grant> news) {
     }
   }
   if (one->timer) timers_.cancel(*one->timer);
-  one->done(std::move(news));
+  one->done(news);
 }
 
 void waits::granted(std::uint64_t sequence, const pushed_grant& what) {

@@ -1,6 +1,7 @@
 // The connections of one client to one Redis server, and how scripts are run over them.
 //
-// Commands about a lock go over the connection that its name chooses, so a release never overtakes its acquire. One more
+// Commands about a lock go over the connection that its name chooses, so a release never overtakes its acquire. One
+// more
 // connection, the stream, carries messages, renewals and signs of life; nothing else waits behind it.
 #pragma once
 
@@ -68,7 +69,8 @@ struct answer {
 
 class link {
  public:
-  // `setup` is sent on the stream's connections after the greeting (SUBSCRIBE ...): `setup_replies` answers are not pushes.
+  // `setup` is sent on the stream's connections after the greeting (SUBSCRIBE ...): `setup_replies` answers are not
+  // pushes.
   struct stream_setup {
     std::string commands;
     unsigned replies = 0;
@@ -84,7 +86,8 @@ class link {
   net::channel& stream() noexcept { return *stream_; }
   net::reactor& driver() noexcept { return *reactor_; }
   const std::string& url() const noexcept { return url_; }
-  // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes the
+  // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes
+  // the
   // kernel throw away what the server has not read yet.
   void drain() noexcept;
 

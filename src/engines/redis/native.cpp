@@ -442,7 +442,8 @@ result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t
   return done.get();
 }
 
-// Asks the store to be told, and what the version is; then sleeps until it is told, or for a while. What changes between
+// Asks the store to be told, and what the version is; then sleeps until it is told, or for a while. What changes
+// between
 // the two finds us registered, and its message may come before we sleep: so first we are ready to hear it.
 class native::watching {
  public:

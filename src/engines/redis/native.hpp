@@ -3,11 +3,13 @@
 // Acquire, uncontended: one script, three calls inside the server, one round trip. Contended: the script queues us and
 // our client hears of the grant on its own channel, hf:c:CLIENT; whoever releases has granted it in the same script.
 //
-// Presence. With a grace (?grace=, 1 s unless told otherwise) the store may take our locks when nobody has listened to our
+// Presence. With a grace (?grace=, 1 s unless told otherwise) the store may take our locks when nobody has listened
+// to our
 // channel for that long, although their ttl has not passed. So a lease must not be believed for longer than the grace
 // after the last proof that we were listening. The proof is an answered command on the very connection that listens:
 // connections do not come back to life, so we were listening at least until that command was sent. Every grant is thus
-// reported with a ttl of at most the grace, core renews it that often, and renew() turns most of those renewals into one
+// reported with a ttl of at most the grace, core renews it that often, and renew() turns most of those renewals into
+// one
 // TIME command; the store itself is asked at a third of the real ttl (kept in grant.handle).
 //
 // The clock of the server. A grant by message counts from the instant at which the releaser's script ran. The message

@@ -50,7 +50,8 @@ grant native::believed(std::string_view name, const owner_id& owner, lock_mode m
   return out;
 }
 
-// 32 bits of milliseconds are 49 days, which is why no ttl is longer; 32 bits of steps of 16 ms are two years of our own
+// 32 bits of milliseconds are 49 days, which is why no ttl is longer; 32 bits of steps of 16 ms are two years of our
+// own
 // life. Rounded towards the past, and a longer life makes a grant look older than it is: it is renewed too early.
 std::uint64_t native::pack(const real_term& term) const {
   const auto since = std::max<nanoseconds>(term.from - born_, nanoseconds::zero());

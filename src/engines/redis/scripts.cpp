@@ -9,10 +9,12 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-// What the scripts of one lock share. KEYS: hf:l:NAME, hf:t. A script calls open() first and close() last; in between it
+// What the scripts of one lock share. KEYS: hf:l:NAME, hf:t. A script calls open() first and close() last; in
+// between it
 // changes holders and queue through the functions here.
 //
-// The first write of every path that needs memory is an INCR: a server that refuses writes for lack of memory refuses it
+// The first write of every path that needs memory is an INCR: a server that refuses writes for lack of memory
+// refuses it
 // before anything was changed.
 constexpr std::string_view library = R"lua(
 local call = redis.call
@@ -198,8 +200,8 @@ local function close()
   for _, key in ipairs({H, E, Q, W, O}) do call('PEXPIREAT', key, text(keep)) end
 end
 
--- When a waiter should ask again although nothing was heard: at the time the first holder's grant ends, and often enough
--- to notice a dead one (the first in the queue most often, so that many waiters do not ask many times).
+-- When a waiter should ask again although nothing was heard: at the time the first holder's grant ends, and often
+-- enough to notice a dead one (the first in the queue most often, so that many waiters do not ask many times).
 local function recheck(member)
   local rank = call('ZRANK', Q, member) or 0
   local first = call('ZRANGE', E, 0, 0, 'WITHSCORES')
@@ -289,7 +291,8 @@ if not place then
   local score = ask.replaces ~= '-' and '-1e200' or text(-tonumber(priority))
   place = {member = token .. me}
   call('ZADD', Q, score, place.member)
-  call('HSET', W, me, table.concat({ask.mode, text(ask.weight), ask.ttl, priority, ask.replaces, place.member, ask.rest}, ' '))
+  call('HSET', W, me, table.concat({ask.mode, text(ask.weight), ask.ttl, priority, ask.replaces, place.member,
+    ask.rest}, ' '))
 end
 close()
 return {2, recheck(place.member), text(us)}
@@ -413,7 +416,8 @@ end
 return table.concat(out)
 )lua";
 
-// KEYS hf:l:NAME hf:t  ARGV owner. Answers {1, token, ms left, mode, weight, ttl} when granted, {2, recheck, us} when waiting, 0.
+// KEYS hf:l:NAME hf:t  ARGV owner. Answers {1, token, ms left, mode, weight, ttl} when granted, {2, recheck, us}
+// when waiting, 0.
 constexpr std::string_view settle_text = R"lua(
 local v = call('GET', L)
 if not v then return 0 end
@@ -431,12 +435,14 @@ mode, weight, token, ttl = string.match(call('HGET', H, ARGV[1]), '^(%S+) (%d+) 
 return {1, token, tonumber(ends) - now, mode, weight, ttl}
 )lua";
 
-// KEYS hf:l:NAME hf:t. Answers {value of hf:l, its ms left, server ms, {OWNER, record, ...}, {OWNER, end, ...}, {queue}, {OWNER, record, ...}}
+// KEYS hf:l:NAME hf:t. Answers {value of hf:l, its ms left, server ms, {OWNER, record, ...}, {OWNER, end, ...},
+// {queue}, {OWNER, record, ...}}
 constexpr std::string_view inspect_text = R"lua(
 local v = call('GET', L)
 if not v then return {} end
 if string.byte(v) == 120 then return {v, call('PTTL', L), text(now)} end
-return {v, call('PTTL', L), text(now), call('HGETALL', H), call('ZRANGE', E, 0, -1, 'WITHSCORES'), call('ZRANGE', Q, 0, -1),
+return {v, call('PTTL', L), text(now), call('HGETALL', H), call('ZRANGE', E, 0, -1, 'WITHSCORES'),
+  call('ZRANGE', Q, 0, -1),
   call('HGETALL', W)}
 )lua";
 
@@ -455,7 +461,8 @@ serve(); close()
 return n
 )lua";
 
-// KEYS hf:n:NAME hf:t hf:p:NAME  ARGV op operand expected keep(ms, 0: as before). Answers {existed before or exists now,
+// KEYS hf:n:NAME hf:t hf:p:NAME  ARGV op operand expected keep(ms, 0: as before). Answers {existed before or exists
+// now,
 // applied, value, version}. Values stay strings: Lua's numbers are too small for 64 bits.
 constexpr std::string_view count_text = R"lua(
 local call = redis.call
@@ -524,7 +531,8 @@ if new == value then return unchanged(1) end
 return write(new)
 )lua";
 
-// KEYS hf:l:NAME or hf:n:NAME, hf:t, hf:p:NAME (of a counter)  ARGV client. From now on, for 15 s, that client hears of every change.
+// KEYS hf:l:NAME or hf:n:NAME, hf:t, hf:p:NAME (of a counter)  ARGV client. From now on, for 15 s, that client hears
+// of every change.
 // Answers {version, ms after which to look again}.
 constexpr std::string_view observe_counter = R"lua(
 if KEYS[3] then

@@ -11,12 +11,14 @@
 //   hf:w:NAME  hash   OWNER -> "MODE WEIGHT TTL PRIORITY REPLACES MEMBER GRACE SINCE HOST PID LABEL" of waiters
 //   hf:o:NAME  hash   CLIENT -> until when (server, ms) it wants to hear of every change of holders
 // and besides them
-//   hf:n:NAME  hash   "v", "g", "k": value, version and time to keep (ms) of a counter;  hf:p:NAME: who wants to hear of its changes
+//   hf:n:NAME  hash   "v", "g", "k": value, version and time to keep (ms) of a counter;  hf:p:NAME: who wants to
+// hear of its changes
 //   hf:t       the last token given; never behind the server's clock in microseconds when a connection begins
 //   hf:g:CLIENT  since when (server, ms) a waiter has found that client's connection gone
 //   hf:c:CLIENT  not a key but the channel to which a client listens
 //
-// Messages on hf:c:CLIENT: "g OWNER TOKEN TTL MICROSECONDS MODE WEIGHT" granted, "l OWNER WHY" lost, "n OWNER" ask again,
+// Messages on hf:c:CLIENT: "g OWNER TOKEN TTL MICROSECONDS MODE WEIGHT" granted, "l OWNER WHY" lost, "n OWNER" ask
+// again,
 // "o NAME" holders changed, "p NAME" counter changed.
 #pragma once
 

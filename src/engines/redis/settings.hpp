@@ -1,13 +1,15 @@
 // What a redis: address says, checked.
 //
-//   redis://[user[:password]@]host[:port][/db][?options]      rediss:// the same over TLS      unix:/path/to/socket[?options]
+//   redis://[user[:password]@]host[:port][/db][?options]      rediss:// the same over TLS
+// unix:/path/to/socket[?options]
 //
 //   layout=native|setnx|redisson|setnx-expire-lua|getset      how locks look in the store
 //   prefix=hf:          of every key (native), or of lock names (the other layouts, where it is empty unless given)
 //   semaphore=expirable|plain   of the layout redisson: permits with an owner and a ttl, or without (RSemaphore)
 //   db=0                also as the path
 // of the layout native only:
-//   grace=1s            how long a client's connection may be gone before others may take its locks; 0: never before the ttl
+//   grace=1s            how long a client's connection may be gone before others may take its locks; 0: never before
+// the ttl
 //   wait_replicas=0     a lock counts as taken only when so many replicas have it ...
 //   wait_timeout=1s     ... within this time
 // of all:

@@ -3,6 +3,7 @@
 #   holdfast_engine(NAME redis SCHEMES redis rediss PACKAGES OpenSSL LIBRARIES OpenSSL::SSL PKGCONFIG openssl)
 #
 #   SCHEMES    the URI schemes it answers to; shown in the summary
+#   DEFAULT    AUTO unless given; OFF for an engine that is not finished
 #   SYSTEMS    the values of CMAKE_SYSTEM_NAME it works on; all when left out
 #   PACKAGES   what find_package must find, here and again in a consumer of the static library
 #   LIBRARIES  the targets of those packages to link
@@ -13,10 +14,13 @@
 # src/engines/registry.cpp sees HOLDFAST_ENGINE_<NAME>=1 for each engine that is built.
 
 function(holdfast_engine)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SCHEMES;SYSTEMS;PACKAGES;LIBRARIES;PKGCONFIG")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DEFAULT" "SCHEMES;SYSTEMS;PACKAGES;LIBRARIES;PKGCONFIG")
   string(TOUPPER ${arg_NAME} upper)
   set(switch HOLDFAST_ENGINE_${upper})
-  set(${switch} AUTO CACHE STRING "Build the ${arg_NAME} engine: AUTO, ON or OFF")
+  if(NOT DEFINED arg_DEFAULT)
+    set(arg_DEFAULT AUTO)
+  endif()
+  set(${switch} ${arg_DEFAULT} CACHE STRING "Build the ${arg_NAME} engine: AUTO, ON or OFF")
   set_property(CACHE ${switch} PROPERTY STRINGS AUTO ON OFF)
 
   if(NOT ${switch} MATCHES "^(AUTO|ON|OFF)$")

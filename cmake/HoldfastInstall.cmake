@@ -38,4 +38,6 @@ install(EXPORT holdfast-targets NAMESPACE holdfast:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/holdfast-config.cmake ${PROJECT_BINARY_DIR}/holdfast-config-version.cmake
         DESTINATION ${package_dir}
 )
+# For what has no package file of its own.
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindMariaDB.cmake DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/holdfast.pc DESTINATION ${pc_dir})

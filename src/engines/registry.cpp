@@ -13,6 +13,9 @@
 #if HOLDFAST_ENGINE_MEMORY
 #include "engines/memory/engine.hpp"
 #endif
+#if HOLDFAST_ENGINE_MYSQL
+#include "engines/mysql/engine.hpp"
+#endif
 #if HOLDFAST_ENGINE_REDIS
 #include "engines/redis/engine.hpp"
 #endif
@@ -32,6 +35,9 @@ constexpr engine_entry rows[] = {
 #endif
 #if HOLDFAST_ENGINE_MEMORY
     {"memory", memory::make_engine},
+#endif
+#if HOLDFAST_ENGINE_MYSQL
+    {"mysql", mysql::make_engine},
 #endif
 #if HOLDFAST_ENGINE_REDIS
     {"redis", redis::make_engine},

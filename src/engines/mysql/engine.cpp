@@ -1,0 +1,171 @@
+// Opening, closing, and what the engine promises.
+#include "engines/mysql/engine.hpp"
+
+#include "engines/mysql/errors.hpp"
+#include "engines/mysql/mysql_engine.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 5s;
+
+call soon() {
+  call out;
+  out.deadline = std::chrono::steady_clock::now() + patience;
+  return out;
+}
+
+std::string bytes_of(const std::array<std::uint64_t, 2>& client) {
+  std::string out;
+  for (const auto half : client)
+    for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(half >> shift & 0xffU);
+  return out;
+}
+
+}  // namespace
+
+result<std::unique_ptr<engine>> make_engine(const engine_config& config) {
+  auto how = read_settings(config.url);
+  if (!how) return std::move(how).error();
+  return mysql_engine::open(*how, config);
+}
+
+mysql_engine::mysql_engine(const settings& how, const engine_config& config)
+    : how_(how),
+      clock_(config.clock),
+      listener_(config.listener),
+      client_(config.client),
+      plain_(how_, watchdog_, ghosts_, connection::kind::plain),
+      transactions_(how_, watchdog_, ghosts_, connection::kind::transactions),
+      session_(how_, watchdog_, ghosts_, config.clock,
+               {bytes_of(config.client), config.host.substr(0, 255), config.pid}),
+      waits_(timers_,
+             [this] {
+               if (ear_) ear_->poke();
+             }),
+      place_(fmt::format("{}:{}{}/{}/", how_.host, how_.port, how_.socket, how_.database)) {}
+
+result<std::unique_ptr<engine>> mysql_engine::open(const settings& how,
+                                                   const engine_config& config) {
+  std::unique_ptr<mysql_engine> self{new mysql_engine{how, config}};
+  const auto limits = soon();
+  if (auto ok = self->begin(limits); !ok) {
+    auto why = std::move(ok).error();
+    if (why.code() != errc::outcome_unknown) return why;
+    return error{errc::unavailable, why.message()};  // nothing was asked for yet
+  }
+  return std::unique_ptr<engine>{std::move(self)};
+}
+
+result<void> mysql_engine::begin(const call& limits) {
+  if (auto ok = make_tables(limits); !ok) return ok;
+  if (auto ok = session_.open(limits); !ok) return ok;
+  caps_ = describe(how_, session_);
+  if (!session_.has_user_locks()) return {};
+  // Without a grace nobody asks often enough to hear of revocations in time.
+  const bool always = session_.grace() == 0ns;
+  ear_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, clock_, listener_, client_,
+                                    always);
+  if (always) static_cast<void>(ear_->ensure(limits));
+  return {};
+}
+
+result<void> mysql_engine::make_tables(const call& limits) {
+  auto on = plain_.take(limits, {});
+  if (!on) return std::move(on).error();
+  auto found = (*on)->ask(sql().probe, {});
+  if (found) return {};
+  if (!how_.create || !is_missing_table((*on)->last_error())) return std::move(found).error();
+  for (const auto& one : schema_statements())
+    if (auto ok = (*on)->define(one); !ok) return ok;
+  return {};
+}
+
+mysql_engine::~mysql_engine() {
+  ending_ = true;
+  waits_.look_again_all();
+  keeper_.finish();
+  workers_.finish();
+  waits_.look_again_all();  // those who had begun meanwhile
+  if (ear_) ear_->finish();
+  timers_.finish();
+  depart();
+}
+
+// Everything this client still holds or waits for goes, and those who waited for it are served.
+void mysql_engine::depart() noexcept {
+  const auto limits = soon();
+  rows names;
+  {
+    auto on = plain_.take(limits, {});
+    if (!on) return;
+    const std::string_view me = session_.client();
+    auto found = (*on)->ask(sql().names_of_client, {me, me});
+    if (!found) return;
+    names = std::move(*found);
+  }
+  for (const auto& one : names)
+    static_cast<void>(with_book(one.bytes(0), owner_id{client_, 0}, 0, limits,
+                                [this](book& at) { return at.remove_all_of(session_.client()); }));
+  sweep();
+  session_.close(limits);
+}
+
+capabilities describe(const settings& how, const session& with) {
+  capabilities caps;
+  caps.engine = with.version().is_mariadb ? "mysql (MariaDB)" : "mysql";
+  caps.fifo = caps.priorities = caps.shared = caps.upgrade = caps.permits = true;
+  caps.counters = caps.observe = caps.listing = caps.atomic_multi = caps.cross_process = true;
+  caps.survives_restart = true;
+  caps.wakeup = with.has_user_locks() ? wakeup_kind::push : wakeup_kind::poll;
+  caps.observe = with.has_user_locks();
+  caps.clock = expiry_clock::server;
+  caps.token = token_origin::server_time;
+  caps.fencing = fencing_strength::strict;
+  caps.min_ttl = 50ms;
+  caps.max_ttl = std::chrono::hours{24 * 365};
+  caps.drift_ppm = drift_ppm;
+  caps.margin = 2ms;
+  caps.expiry_slack = 250ms;
+  const auto grace = with.grace();
+  caps.longest_validity = with.attention();
+  if (grace > 0ns) {
+    // Half a grace until somebody with several waiters looks, a grace, and the time to do it.
+    caps.dead_holder_bound = grace + grace / 2 + 500ms;
+  }
+  caps.exclusion =
+      "While the server keeps what it has committed, and its clock neither jumps nor runs more "
+      "than 1 % "
+      "apart from ours. A fail-over to a replica that lagged may grant a lock twice; the tokens "
+      "tell "
+      "the two apart as long as clocks go forward.";
+  caps.token_scope =
+      "Strictly rising per name: the last one and one, or the server's clock in microseconds, "
+      "whichever is "
+      "more. So also when the row of a name that was long free is swept away.";
+  const auto waiting =
+      with.has_user_locks()
+          ? std::string{"Waiters sleep in the server and are woken by whoever releases (KILL QUERY); the "
+                        "death of a client is seen by GET_LOCK."}
+          : fmt::format("Waiters ask ever less often, at most every 250 ms, because {}.", with.why_not());
+  caps.limits =
+      grace > 0ns
+          ? fmt::format(
+                "{} A client whose connection is gone for {} loses its locks, so a lease is never "
+                "believed for longer than that after the server last answered: a pause or a "
+                "network "
+                "fault of that length costs the lease. ?grace=0 turns this off.",
+                waiting, format_duration(grace))
+          : fmt::format("{} Dead holders are noticed after their ttl.", waiting);
+  static_cast<void>(how);
+  return caps;
+}
+
+}  // namespace holdfast::engines::mysql

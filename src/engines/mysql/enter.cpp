@@ -1,0 +1,350 @@
+// Asking for a lock: enter, enter_all, settle, await, leave.
+#include "engines/mysql/mysql_engine.hpp"
+
+#include "support/parker.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds longest_recheck = 10s;
+constexpr nanoseconds first_poll = 5ms, longest_poll = 250ms;
+
+microseconds_count in_us(nanoseconds length) {
+  return static_cast<microseconds_count>(
+      std::chrono::ceil<std::chrono::microseconds>(length).count());
+}
+
+nanoseconds from_us(microseconds_count later, microseconds_count earlier) {
+  return std::chrono::microseconds{static_cast<std::int64_t>(later) -
+                                   static_cast<std::int64_t>(earlier)};
+}
+
+error other_kind(const request& ask, std::uint64_t capacity) {
+  return {errc::misconfigured,
+          fmt::format(
+              "The lock {} is in use with a capacity of {}, and {} of {} was asked for; all users "
+              "of a name must agree on its kind and its permits.",
+              support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
+}
+
+// In memo: this handle has met others here, so the one-statement path would only cost a round trip.
+bool expects_others(const request& ask) {
+  return ask.memo != nullptr && ask.memo->load(std::memory_order_relaxed) != 0;
+}
+void note_others(const request& ask, bool are_there) {
+  if (ask.memo != nullptr && expects_others(ask) != are_there)
+    ask.memo->store(are_there ? 1 : 0, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+asker mysql_engine::self(bool push) const {
+  return {session_.client(), in_us(session_.grace()), push};
+}
+
+grant mysql_engine::grant_of(const book::entry& held, std::string_view name, microseconds_count now,
+                             steady_time sent) const {
+  const auto ttl = std::chrono::microseconds{static_cast<std::int64_t>(held.ttl)};
+  // It ends so long after the server looked, and so at least so long after we had asked.
+  const auto from = sent + from_us(held.expires, now) - ttl;
+  return session_.believed(name, owner_id{client_, held.seq}, held.mode, held.weight, {held.token},
+                           from, ttl, !held.is_inline);
+}
+
+// ---- one name, in a transaction
+
+result<bool> mysql_engine::with_book(std::string_view name, const owner_id& owner,
+                                     std::uint64_t create, const call& limits,
+                                     const std::function<result<void>(book&)>& change) {
+  auto on = transactions_.take(limits, name);
+  if (!on) return std::move(on).error();
+  const auto sent = clock_.now();
+  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
+  if (!opened || !*opened) {
+    (*on)->rollback();
+    if (!opened) return std::move(opened).error();
+    return false;
+  }
+  if (auto ok = change(**opened); !ok) {
+    (*on)->rollback();
+    return std::move(ok).error();
+  }
+  if (auto ok = finish(**on, {&**opened, 1}, sent); !ok) return std::move(ok).error();
+  return true;
+}
+
+result<void> mysql_engine::finish(connection& on, std::span<book> changed, steady_time sent) {
+  for (auto& one : changed) {
+    if (auto ok = one.close(); !ok) {
+      on.rollback();
+      return ok;
+    }
+  }
+  if (auto ok = on.commit(); !ok) return ok;
+  for (auto& one : changed) {
+    one.wake();
+    for (const auto& mine : one.arrivals_of(session_.client())) {
+      told_grant won;
+      won.token.value = mine.token;
+      won.ttl = std::chrono::microseconds{static_cast<std::int64_t>(mine.ttl)};
+      won.valid_from = sent;
+      won.mode = mine.mode;
+      won.weight = mine.weight;
+      waits_.granted(mine.seq, won);
+    }
+  }
+  return {};
+}
+
+// ---- enter
+
+result<entered> mysql_engine::enter(const request& ask, const call& limits) {
+  after_releases(ask.name, limits);
+  const bool expects = expects_others(ask);
+  if (ask.replaces != nullptr || (ask.wait && expects)) return enter_slowly(ask, limits);
+  {
+    auto on = plain_.take(limits, ask.name);
+    if (!on) return std::move(on).error();
+    if (!ask.wait && expects && is_surely_taken(**on, ask)) return entered{};
+    const auto ttl = in_us(ask.ttl);
+    const auto sent = clock_.now();
+    auto won = (*on)->run(sql().enter, {ask.name, ask.capacity, std::string_view{session_.client()},
+                                        ask.owner.sequence, static_cast<std::uint64_t>(ask.mode),
+                                        ask.weight, ttl, in_us(session_.grace()), ttl, ask.label});
+    if (!won) return std::move(won).error();
+    if (won->affected > 0) {
+      note_others(ask, false);
+      entered out;
+      out.what = entered::kind::granted;
+      out.granted = session_.believed(ask.name, ask.owner, ask.mode, ask.weight, {won->insert_id},
+                                      sent, ask.ttl, false);
+      return out;
+    }
+    note_others(ask, true);
+    if (!ask.wait && is_surely_taken(**on, ask)) return entered{};
+  }
+  return enter_slowly(ask, limits);
+}
+
+bool mysql_engine::is_surely_taken(connection& on, const request& ask) {
+  const auto found = on.ask(
+      sql().glance,
+      {ask.name, ask.capacity, std::string_view{session_.client()}, ask.owner.sequence, ask.weight,
+       ask.weight, std::uint64_t{ask.order == queue_order::barging}, -std::int64_t{ask.priority}});
+  return found && found->front().number(0) != 0;
+}
+
+result<entered> mysql_engine::enter_slowly(const request& ask, const call& limits) {
+  const bool push = ear_ && ask.wait && ear_->ensure(limits);
+  const auto sent = clock_.now();
+  const std::string_view me = session_.client();
+  const auto seq = ask.owner.sequence;
+  entered out;
+  const auto change = [&](book& at) -> result<void> {
+    if (auto ok = at.bring_up_to_date(); !ok) return ok;
+    book::absence dead;
+    const auto held = [&] {
+      const auto* mine = at.holder(me, seq);
+      if (mine == nullptr || mine->mode != ask.mode) return false;
+      out.what = entered::kind::granted;
+      out.granted = grant_of(*mine, ask.name, at.now(), sent);
+      return true;
+    };
+    if (auto ok = at.confirm(me, seq); !ok) return ok;
+    if (held()) return {};
+    const bool is_known = at.waiter(me, seq) != nullptr;
+    if (!is_known) {
+      if (ask.replaces != nullptr && at.holder(me, ask.replaces->owner.sequence) == nullptr)
+        return not_held(ask.name, ask.replaces->owner);
+      const auto capacity = at.is_in_use() ? at.capacity() : ask.capacity;
+      if (capacity != ask.capacity || ask.weight > capacity) return other_kind(ask, capacity);
+      at.set_capacity(capacity);
+    }
+    if (is_known || !at.may_enter(ask)) {
+      auto looked = at.look_for_the_dead();
+      if (!looked) return std::move(looked).error();
+      dead = *looked;
+      if (held()) return {};
+    }
+    if (!is_known && at.may_enter(ask)) {
+      note_others(ask, !at.waiters().empty());
+      if (auto ok = at.admit(ask, self(push)); !ok) return ok;
+      held();
+      return {};
+    }
+    note_others(ask, true);
+    if (!ask.wait) return {};  // busy
+    if (auto ok = is_known ? at.touch_waiter(me, seq) : at.queue_up(ask, self(push)); !ok)
+      return ok;
+    const auto& mine = *at.waiter(me, seq);
+    out.what = entered::kind::waiting;
+    out.waiting = ticket{ask.name, ask.owner, 0, recheck(at, mine, dead, push)};
+    if (!push || session_.grace() == 0ns) return {};
+    std::string ahead;
+    if (!dead.noticed) {
+      auto found = at.predecessor(mine);
+      if (!found) return std::move(found).error();
+      ahead = std::move(*found);
+    }
+    if (const auto listener = ear_->watch(seq, ahead); listener != 0) at.also_wake(listener);
+    return {};
+  };
+  auto done = with_book(ask.name, ask.owner, ask.capacity, limits, change);
+  if (!done) return std::move(done).error();
+  if (out.what != entered::kind::waiting && ear_) ear_->unwatch(seq);
+  return out;
+}
+
+// When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
+steady_time mysql_engine::recheck(const book& at, const book::entry& mine,
+                                  const book::absence& dead, bool push) const {
+  const auto now = clock_.now();
+  nanoseconds wait = longest_recheck;
+  if (!push) {
+    const nanoseconds waited = from_us(at.now(), std::min(mine.since, at.now()));
+    wait = std::clamp<nanoseconds>(waited / 4, first_poll, longest_poll);
+  }
+  const bool is_first = at.is_first(mine);
+  if (const auto over = at.first_expiry(); over != 0)
+    wait = std::min<nanoseconds>(wait, from_us(over, at.now()) + (is_first ? 1ms : 50ms));
+  if (dead.noticed) wait = std::min<nanoseconds>(wait, from_us(dead.bury_at, at.now()) + 1ms);
+  if (!mine.was.empty()) wait = std::min<nanoseconds>(wait, 1s);
+  return now + std::max<nanoseconds>(wait, 2ms);
+}
+
+// ---- several at once
+
+// The names come sorted, and so are their rows locked.
+result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks,
+                                                   const call& limits) {
+  for (const auto& ask : asks) after_releases(ask.name, limits);
+  auto on = transactions_.take(limits, asks.front().name);
+  if (!on) return std::move(on).error();
+  const auto sent = clock_.now();
+  std::vector<book> books;
+  const auto give_up = [&](result<std::vector<grant>> why) {
+    (*on)->rollback();
+    return why;
+  };
+  for (const auto& ask : asks) {
+    auto opened =
+        book::open(**on, ask.name, true, ask.capacity, session_.client(), ask.owner.sequence);
+    if (!opened) return give_up(std::move(opened).error());
+    auto& at = books.emplace_back(std::move(**opened));
+    if (auto ok = at.bring_up_to_date(); !ok) return give_up(std::move(ok).error());
+    if (at.is_in_use() && at.capacity() != ask.capacity)
+      return give_up(other_kind(ask, at.capacity()));
+    at.set_capacity(ask.capacity);
+    if (!at.may_enter(ask)) return give_up(std::vector<grant>{});
+    if (auto ok = at.admit(ask, self(false)); !ok) return give_up(std::move(ok).error());
+  }
+  std::vector<grant> out;
+  for (std::size_t i = 0; i < books.size(); ++i)
+    out.push_back(grant_of(*books[i].holder(session_.client(), asks[i].owner.sequence),
+                           asks[i].name, books[i].now(), sent));
+  if (auto ok = finish(**on, books, sent); !ok) return std::move(ok).error();
+  return out;
+}
+
+// ---- what became of it
+
+result<entered> mysql_engine::settle(const request& ask, const call& limits) {
+  auto on = plain_.take(limits, ask.name);
+  if (!on) return std::move(on).error();
+  // What was given up may still be on its way to take the lock.
+  if (ghosts_.any())
+    if (auto ok = ghosts_.lay(**on, how_, limits); !ok) return std::move(ok).error();
+  const auto sent = clock_.now();
+  const std::string_view me = session_.client();
+  const auto seq = ask.owner.sequence;
+  auto found = (*on)->ask(sql().find_owner, {ask.name, me, seq, ask.name, me, seq});
+  if (!found) return std::move(found).error();
+  entered out;
+  if (found->empty()) return out;
+  const auto& one = found->front();
+  if (one.number(0) == 2) {
+    out.what = entered::kind::waiting;
+    out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + 100ms};
+    return out;
+  }
+  book::entry held;
+  held.seq = seq;
+  held.mode = static_cast<lock_mode>(one.number(1));
+  held.weight = one.number(2);
+  held.token = one.number(3);
+  held.ttl = one.number(4);
+  held.expires = one.number(6);
+  held.is_inline = one.number(0) == 0;
+  out.what = entered::kind::granted;
+  out.granted = grant_of(held, ask.name, one.number(7), sent);
+  return out;
+}
+
+// ---- waiting
+
+progress mysql_engine::read_told(const std::optional<told_grant>& news, const ticket& place) const {
+  progress out;
+  if (!news) return out;
+  out.is_granted = true;
+  out.granted = session_.believed(place.name, place.owner, news->mode, news->weight, news->token,
+                                  news->valid_from, news->ttl, true);
+  return out;
+}
+
+result<progress> mysql_engine::await(const ticket& place, const call& limits) {
+  support::parker bed;
+  std::optional<told_grant> news;
+  call only_stop;
+  only_stop.stop = limits.stop;
+  const auto number = place.owner.sequence;
+  waits_.begin(number, only_stop, [&](const std::optional<told_grant>& what) {
+    news = what;
+    bed.set(1);
+  });
+  if (bed.wait(std::min(limits.deadline, place.recheck_at)) == 0) {
+    waits_.look_again(number);  // or the news is on its way already
+    bed.wait(steady_time::max());
+  }
+  if (news && ear_) ear_->unwatch(number);
+  return read_told(news, place);
+}
+
+void mysql_engine::start_await(const ticket& place, const call& limits,
+                               completion<progress>& done) noexcept {
+  auto bounded = limits;
+  bounded.deadline = std::min(limits.deadline, place.recheck_at);
+  waits_.begin(place.owner.sequence, bounded,
+               [this, &place, &done](const std::optional<told_grant>& news) {
+                 if (news && ear_) ear_->unwatch(place.owner.sequence);
+                 done.complete(read_told(news, place));
+               });
+}
+
+result<void> mysql_engine::leave(const ticket& place, const call& limits) {
+  const auto seq = place.owner.sequence;
+  const std::string_view me = session_.client();
+  if (ear_) ear_->unwatch(seq);
+  auto done = with_book(place.name, place.owner, 0, limits, [&](book& at) -> result<void> {
+    if (at.waiter(me, seq) == nullptr) {
+      auto back = at.revert(me, seq);
+      if (!back) return std::move(back).error();
+      if (*back) return {};
+    }
+    auto gone = at.remove(me, seq);
+    if (!gone) return std::move(gone).error();
+    return {};
+  });
+  waits_.forget(seq);
+  if (!done) return std::move(done).error();
+  return {};
+}
+
+}  // namespace holdfast::engines::mysql

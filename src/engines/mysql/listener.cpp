@@ -1,0 +1,263 @@
+#include "engines/mysql/listener.hpp"
+
+#include "engines/mysql/errors.hpp"
+
+#include <algorithm>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Bounded, because the statement's view of the data keeps the server from tidying up behind it.
+constexpr auto longest_sleep = 5s;
+constexpr auto first_pause = 20ms, longest_pause = 1000ms;
+
+call within(nanoseconds length) {
+  call out;
+  out.deadline = std::chrono::steady_clock::now() + length;
+  return out;
+}
+
+std::uint64_t in_ms(nanoseconds length) {
+  return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(length).count());
+}
+
+}  // namespace
+
+bool listener::ensure(const call& limits) {
+  std::unique_lock lock{guard_};
+  if (connection_) return true;
+  if (ending_) return false;
+  if (!thread_.joinable()) thread_ = std::thread{[this] { run(); }};
+  failed_ = false;
+  poked_ = true;
+  changed_.notify_all();
+  changed_.wait_until(lock, limits.deadline, [this] { return connection_ || failed_ || ending_; });
+  return connection_ != nullptr;
+}
+
+bool listener::is_there() const {
+  const std::lock_guard lock{guard_};
+  return connection_ != nullptr;
+}
+
+void listener::poke() noexcept {
+  const std::lock_guard lock{guard_};
+  poked_ = true;
+  changed_.notify_all();
+}
+
+std::uint64_t listener::watch(std::uint64_t number, const std::string& client) {
+  const std::lock_guard lock{guard_};
+  if (client.empty() || client == session_.client()) {
+    watching_.erase(number);
+    return 0;
+  }
+  watching_[number] = client;
+  if (!asleep_ || interrupted_ || watched_ == client || !connection_) return 0;
+  interrupted_ = true;
+  return connection_->who().id;
+}
+
+void listener::unwatch(std::uint64_t number) {
+  const std::lock_guard lock{guard_};
+  watching_.erase(number);
+}
+
+void listener::observe(std::uint64_t number) {
+  const std::lock_guard lock{guard_};
+  observing_.insert(number);
+}
+
+void listener::unobserve(std::uint64_t number) {
+  const std::lock_guard lock{guard_};
+  observing_.erase(number);
+}
+
+void listener::finish() noexcept {
+  {
+    const std::lock_guard lock{guard_};
+    ending_ = true;
+    if (connection_) connection_->cut();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void listener::run() {
+  nanoseconds pause = first_pause;
+  std::unique_lock lock{guard_};
+  while (!ending_) {
+    // Idle: the connection stays, and so does its user lock.
+    changed_.wait(lock, [this] { return ending_ || poked_ || always_; });
+    poked_ = false;
+    if (ending_) break;
+    lock.unlock();
+    const auto connected = connect();
+    lock.lock();
+    if (!connected) {
+      failed_ = true;
+      changed_.notify_all();
+      lock.unlock();
+      waits_.look_again_all();  // there may have been news, and will be none for a while
+      lock.lock();
+      changed_.wait_for(lock, pause, [this] { return ending_; });
+      pause = std::min<nanoseconds>(pause * 2, longest_pause);
+      poked_ = poked_ || always_ || !observing_.empty();
+      continue;
+    }
+    pause = first_pause;
+    changed_.notify_all();
+    const auto on = connection_;
+    lock.unlock();
+    listen(*on);
+    lock.lock();
+    if (on->is_broken()) {
+      connection_.reset();
+      lock.unlock();
+      waits_.look_again_all();
+      lock.lock();
+      poked_ = true;
+    }
+  }
+  connection_.reset();
+}
+
+result<void> listener::connect() {
+  {
+    const std::lock_guard lock{guard_};
+    if (connection_ && !connection_->is_broken()) return {};
+    connection_.reset();
+  }
+  const auto limits = within(longest_sleep);
+  auto fresh = connection::open(how_, by_, connection::kind::plain, limits);
+  if (!fresh) return std::move(fresh).error();
+  (*fresh)->begin(limits, {});
+  const auto name = listener_lock(session_.client());
+  auto got = (*fresh)->ask(sql().take_lock, {std::string_view{name}, std::uint64_t{2}});
+  if (!got) return std::move(got).error();
+  if (got->front().number(0) != 1)
+    return error{errc::unavailable, "The listener before this one is still there."};
+  digest_ = 0;
+  const std::lock_guard lock{guard_};
+  if (ending_) return error{errc::unavailable, "The client is closing."};
+  connection_ = std::move(*fresh);
+  return {};
+}
+
+// Until it breaks, or nobody waits any more.
+void listener::listen(connection& on) {
+  while (always_ || waits_.any()) {
+    {
+      const std::lock_guard lock{guard_};
+      if (ending_) return;
+    }
+    if (!sleep(on) || !read_news(on)) {
+      if (on.is_broken()) return;
+      if (is_interrupted(on.last_error())) continue;
+      // Something is wrong with the server rather than with the connection: ask again, but not at once.
+      std::unique_lock lock{guard_};
+      changed_.wait_for(lock, longest_pause, [this] { return ending_; });
+      lock.unlock();
+      waits_.look_again_all();
+    }
+  }
+}
+
+// One to watch: him. Several: nobody in particular, but not for long, and then all are asked for. Nobody to watch is
+// our own
+// session, which is as good a lock to sleep on as any, and whose end concerns us more. (SLEEP would be the plain way
+// to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
+result<void> listener::sleep(connection& on) {
+  std::set<std::string> whom;
+  {
+    const std::lock_guard lock{guard_};
+    for (const auto& [number, client] : watching_) whom.insert(client);
+    watched_ = whom.size() == 1 ? *whom.begin() : session_.client();
+    asleep_ = true;
+    interrupted_ = false;
+  }
+  const auto watched = whom.size() == 1 ? *whom.begin() : session_.client();
+  nanoseconds length = longest_sleep;
+  if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.grace() / 2);
+  on.begin(within(length + longest_sleep), {});
+  const auto name = session_lock(watched);
+  auto woken = on.ask(sql().watch_for_news, {std::string_view{session_.client()}, digest_,
+                                             std::string_view{name}, in_ms(length)});
+  const bool is_gone = woken && !woken->front().is_null(0) && woken->front().number(0) == 1;
+  std::vector<std::uint64_t> orphaned;
+  {
+    const std::lock_guard lock{guard_};
+    asleep_ = false;
+    for (const auto& [number, client] : watching_)
+      if (is_gone && client == watched) orphaned.push_back(number);
+    for (const auto number : orphaned) watching_.erase(number);
+  }
+  if (!woken && !is_interrupted(on.last_error())) return std::move(woken).error();
+  if (is_gone) {
+    // The lock is not ours to keep: whoever had it may come back.
+    if (auto freed = on.ask(sql().free_lock, {std::string_view{name}}); !freed)
+      return std::move(freed).error();
+    if (watched == session_.client()) return session_.revive(within(longest_sleep));
+    for (const auto number : orphaned) waits_.look_again(number);
+  }
+  return whom.size() > 1 ? ask_for_all(on) : result<void>{};
+}
+
+result<void> listener::ask_for_all(connection& on) {
+  if (session_.grace() == 0ns) return {};
+  on.begin(within(longest_sleep), {});
+  const std::string_view me = session_.client();
+  auto found = on.ask(sql().absent_holders, {me, me});
+  if (!found) return std::move(found).error();
+  for (const auto& one : *found) waits_.look_again(one.number(0));
+  return {};
+}
+
+result<void> listener::read_news(connection& on) {
+  on.begin(within(longest_sleep), {});
+  std::set<std::uint64_t> expected;
+  {
+    const std::lock_guard lock{guard_};
+    expected = observing_;
+  }
+  const auto sent = clock_.now();
+  auto found = on.ask(sql().news, {std::string_view{session_.client()}});
+  if (!found) return std::move(found).error();
+  std::uint64_t digest = 0;
+  std::map<std::uint64_t, std::uint64_t> arrived;
+  for (const auto& one : *found) {
+    const auto number = one.number(2);
+    const auto state = static_cast<entry_state>(one.number(3));
+    const auto token = one.number(6);
+    if (state == entry_state::lost) {
+      const std::string_view name = one.bytes(1);
+      auto gone = on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number});
+      if (!gone) return std::move(gone).error();
+      to_.on_lost(owner_id{client_, number}, "it was revoked");
+      continue;
+    }
+    digest += token % 4294967296U + 1;
+    expected.erase(number);
+    if (state != entry_state::arrived) continue;
+    arrived.emplace(number, token);
+    if (const auto known = arrived_.find(number); known != arrived_.end() && known->second == token)
+      continue;
+    told_grant won;
+    won.token.value = token;
+    won.mode = static_cast<lock_mode>(one.number(4));
+    won.weight = one.number(5);
+    won.ttl = std::chrono::microseconds{one.integer(7)};
+    // It will end so long after the server looked, and so at least so long after we had asked.
+    won.valid_from = sent + std::chrono::microseconds{one.integer(8) - one.integer(9)} - won.ttl;
+    waits_.granted(number, won);
+  }
+  digest_ = digest;
+  arrived_ = std::move(arrived);
+  for (const auto number : expected) waits_.look_again(number);
+  return {};
+}
+
+}  // namespace holdfast::engines::mysql

@@ -1,0 +1,89 @@
+// One connection per client on which it hears that something has happened to one of its waiters. Begun when somebody
+// first waits, so a client that never waits does not have it.
+//
+// It sleeps in a statement on the server, a GET_LOCK that nobody means to let succeed. Whoever has news for us
+// writes them into holdfast_entry and then interrupts
+// that statement (KILL QUERY; the same user may); then one SELECT reads all the news there are. The user lock that the
+// connection holds tells others its current number, and that it is there at all: who has no listener is skipped.
+//
+// While it sleeps it also watches: the statement is a GET_LOCK on the user lock of the client ahead of our waiter
+// (session.hpp), which is free at once when that client dies. Only the client right ahead is watched, so a hand-over
+// changes
+// nothing for those who are further back. With several waiters it sleeps in turns of half a grace, and then asks for
+// all of them at once.
+#pragma once
+
+#include "engines/mysql/session.hpp"
+#include "engines/mysql/waits.hpp"
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+namespace holdfast::engines::mysql {
+
+class listener {
+ public:
+  // `always`: also while nobody waits, to hear of revocations.
+  listener(const settings& how, watchdog& by, session& whose, waits& who, const class clock& time,
+           engine_listener& to, std::array<std::uint64_t, 2> client, bool always)
+      : how_(how),
+        by_(by),
+        session_(whose),
+        waits_(who),
+        clock_(time),
+        to_(to),
+        client_(client),
+        always_(always) {}
+  ~listener() { finish(); }
+
+  // Begins to listen, if it has not, and waits until it does. False when it does not work now.
+  bool ensure(const call& limits);
+  bool is_there() const;
+  // Somebody began to wait.
+  void poke() noexcept;
+  // This waiter would like to know when that client goes. Returns the connection to be interrupted for it, or 0.
+  std::uint64_t watch(std::uint64_t number, const std::string& client);
+  void unwatch(std::uint64_t number);
+  // An observer with a row of its own; told when the row has gone.
+  void observe(std::uint64_t number);
+  void unobserve(std::uint64_t number);
+  void finish() noexcept;
+
+ private:
+  void run();
+  void listen(connection& on);
+  result<void> connect();
+  result<void> sleep(connection& on);
+  result<void> read_news(connection& on);
+  result<void> ask_for_all(connection& on);
+
+  const settings& how_;
+  watchdog& by_;
+  session& session_;
+  waits& waits_;
+  const class clock& clock_;
+  engine_listener& to_;
+  const std::array<std::uint64_t, 2> client_;
+  const bool always_;
+
+  mutable std::mutex guard_;
+  std::condition_variable changed_;
+  std::shared_ptr<connection> connection_;  // set while it listens
+  bool ending_ = false, poked_ = false, failed_ = false;
+  std::string watched_;                            // by the statement under way
+  bool asleep_ = false;                            // on the server
+  bool interrupted_ = false;                       // by us, already
+  std::map<std::uint64_t, std::string> watching_;  // number -> client
+  std::set<std::uint64_t> observing_;
+  std::thread thread_;
+  // Of the thread's own.
+  std::uint64_t digest_ = 0;
+  std::map<std::uint64_t, std::uint64_t> arrived_;  // number -> token: told already
+};
+
+}  // namespace holdfast::engines::mysql

@@ -1,0 +1,162 @@
+// The verbs over the tables. How a name's rows change is in book.hpp, renewals are in session.hpp, waiting in
+// listener.hpp; this puts them together.
+//
+// Blocking verbs run on the calling thread with a connection of the pool. The start_ verbs run on a few threads of the
+// engine's own, in the order of the calls; renewals have a thread and a connection of their own, so that a flood of
+// acquires never costs a held lease.
+#pragma once
+
+#include "engines/mysql/book.hpp"
+#include "engines/mysql/listener.hpp"
+#include "engines/mysql/pool.hpp"
+#include "engines/mysql/session.hpp"
+#include "engines/mysql/waits.hpp"
+#include "engines/mysql/watchdog.hpp"
+#include "engines/mysql/workers.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace holdfast::engines::mysql {
+
+// Releases that were started and have not been served. Whatever is asked about the same name afterwards must find it
+// released; not only by the same client, for all clients of this process are used by the same program.
+class releases {
+ public:
+  static releases& under_way();
+  bool any() const noexcept { return count_.load() != 0; }
+  void begin(const std::string& what);
+  void end(const std::string& what);
+  void wait_for(const std::string& what, const call& limits);
+
+ private:
+  std::atomic<unsigned> count_{0};
+  std::mutex guard_;
+  std::condition_variable ended_;
+  std::map<std::string, unsigned, std::less<>> all_;
+};
+
+class mysql_engine final : public engine {
+ public:
+  static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
+  ~mysql_engine() override;
+
+  const capabilities& caps() const noexcept override { return caps_; }
+  result<entered> enter(const request& ask, const call& limits) override;
+  result<progress> await(const ticket& place, const call& limits) override;
+  result<void> leave(const ticket& place, const call& limits) override;
+  result<void> renew(std::span<renewal> batch, const call& limits) override;
+  result<void> release(const grant& held, const call& limits) override;
+  result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
+  result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits) override;
+  result<entered> settle(const request& ask, const call& limits) override;
+  result<lock_info> inspect(std::string_view name, const call& limits) override;
+  result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
+                                      const call& limits) override;
+  result<std::size_t> revoke(std::string_view name, const call& limits) override;
+  result<std::vector<finding>> diagnose(const call& limits) override;
+  result<counter> count(const counter_request& ask, const call& limits) override;
+  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                     const call& limits) override;
+  bool contended(const grant&) const noexcept override { return true; }
+
+  void start_enter(const request& ask, const call& limits,
+                   completion<entered>& done) noexcept override;
+  void start_await(const ticket& place, const call& limits,
+                   completion<progress>& done) noexcept override;
+  void start_leave(const ticket& place, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_release(const grant& held, const call& limits,
+                     completion<void>& done) noexcept override;
+  void start_renew(std::span<renewal> batch, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_enter_all(std::span<const request> asks, const call& limits,
+                       completion<std::vector<grant>>& done) noexcept override;
+  void start_settle(const request& ask, const call& limits,
+                    completion<entered>& done) noexcept override;
+  void start_inspect(std::string_view name, const call& limits,
+                     completion<lock_info>& done) noexcept override;
+  void start_count(const counter_request& ask, const call& limits,
+                   completion<counter>& done) noexcept override;
+  void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
+                   completion<void>& done) noexcept override;
+
+ private:
+  class watching;
+  mysql_engine(const settings& how, const engine_config& config);
+  result<void> begin(const call& limits);
+  result<void> make_tables(const call& limits);
+
+  // One name in a transaction of its own: `change` is called with its book, or not at all when there is none and
+  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news.
+  result<bool> with_book(std::string_view name, const owner_id& owner, std::uint64_t create,
+                         const call& limits, const std::function<result<void>(book&)>& change);
+  result<void> finish(connection& on, std::span<book> changed, steady_time sent);
+  grant grant_of(const book::entry& held, std::string_view name, microseconds_count now,
+                 steady_time sent) const;
+  asker self(bool push) const;
+
+  bool is_surely_taken(connection& on, const request& ask);
+  result<entered> enter_slowly(const request& ask, const call& limits);
+  steady_time recheck(const book& at, const book::entry& mine, const book::absence& dead,
+                      bool push) const;
+  result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
+  result<void> release_now(const grant& held, const call& limits);
+  progress read_told(const std::optional<told_grant>& news, const ticket& place) const;
+
+  void after_releases(std::string_view name, const call& limits) {
+    if (releases_.any()) releases_.wait_for(place_ + std::string{name}, limits);
+  }
+
+  void read_mail() noexcept;
+  void sweep() noexcept;
+  void depart() noexcept;
+  error not_held(std::string_view name, const owner_id& owner) const;
+
+  // Watching (watch.cpp).
+  struct look {
+    bool changed = false;
+    steady_time again = steady_time::max();
+  };
+  result<look> look_at(watch_kind kind, std::string_view name, std::uint64_t seen,
+                       std::uint64_t number, const call& limits);
+  void stop_observing(watch_kind kind, std::string_view name, std::uint64_t number) noexcept;
+  void tell_observers_of_counter(connection& on, std::string_view name);
+  result<counter> change_counter(connection& on, const counter_request& ask);
+
+  const settings how_;
+  const class clock& clock_;
+  engine_listener& listener_;
+  const std::array<std::uint64_t, 2> client_;
+  capabilities caps_;
+  watchdog watchdog_;
+  ghosts ghosts_;
+  pool plain_, transactions_;
+  session session_;
+  timers timers_;
+  waits waits_;
+  std::unique_ptr<listener> ear_;  // none where nobody can be told
+  std::atomic<std::uint64_t> last_observer_{0};
+  std::atomic<bool> ending_{false};
+  std::atomic<steady_time::rep> swept_at_{0};
+
+  const std::string place_;  // of the store, for people and for releases_
+  releases& releases_ = releases::under_way();
+
+  workers keeper_{1};
+  workers workers_{4};  // go first: they use everything above
+};
+
+capabilities describe(const settings& how, const session& with);
+result<std::vector<finding>> check_server(connection& on, const settings& how, const session& with);
+
+}  // namespace holdfast::engines::mysql

@@ -1,0 +1,215 @@
+// Giving back, shrinking and renewing.
+#include "engines/mysql/mysql_engine.hpp"
+
+#include "support/fork.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto between_sweeps = std::chrono::minutes{10};
+
+std::uint64_t weight_of(lock_mode mode) {
+  return mode == lock_mode::shared ? 1 : upgradeable_weight;
+}
+
+}  // namespace
+
+error mysql_engine::not_held(std::string_view name, const owner_id& owner) const {
+  return {errc::not_held,
+          fmt::format("The lock {} on {} is not held by {} (any more); nothing was changed.",
+                      support::quoted(name), how_.url, to_string(owner))};
+}
+
+// ---- release
+
+result<void> mysql_engine::release(const grant& held, const call& limits) {
+  return release_now(held, limits);
+}
+
+result<void> mysql_engine::release_now(const grant& held, const call& limits) {
+  if (!grant_handle::of(held).is_entry) {
+    auto on = plain_.take(limits, held.name);
+    if (!on) return std::move(on).error();
+    auto freed = (*on)->run(sql().release,
+                            {held.name, std::string_view{session_.client()}, held.owner.sequence});
+    if (!freed) return std::move(freed).error();
+    if (freed->affected > 0) return {};
+  }
+  // Somebody waits, or it is not ours any more.
+  return release_slowly(held.name, held.owner, limits);
+}
+
+result<void> mysql_engine::release_slowly(std::string_view name, const owner_id& owner,
+                                          const call& limits) {
+  bool was_held = false;
+  auto done = with_book(name, owner, 0, limits, [&](book& at) -> result<void> {
+    if (auto ok = at.expire(); !ok) return ok;
+    was_held = at.holder(session_.client(), owner.sequence) != nullptr;
+    if (!was_held) return {};
+    auto gone = at.remove(session_.client(), owner.sequence);
+    if (!gone) return std::move(gone).error();
+    return {};
+  });
+  if (!done) return std::move(done).error();
+  if (!was_held) return not_held(name, owner);
+  return {};
+}
+
+// Never destroyed: a client may be closed while the program ends. A forked child begins with an empty one: what is
+// under way
+// in its parent does not end here, and the guard may be locked for good.
+releases& releases::under_way() {
+  struct of_process {
+    std::uint64_t born = support::fork_generation();
+    releases all;
+  };
+  static std::atomic<of_process*> current{nullptr};
+  auto* known = current.load();
+  while (known == nullptr || known->born != support::fork_generation()) {
+    auto fresh = std::make_unique<of_process>();
+    if (current.compare_exchange_strong(known, fresh.get())) known = fresh.release();
+  }
+  return known->all;
+}
+
+void releases::begin(const std::string& what) {
+  const std::lock_guard lock{guard_};
+  ++all_[what];
+  count_.fetch_add(1);
+}
+
+void releases::end(const std::string& what) {
+  const std::lock_guard lock{guard_};
+  const auto at = all_.find(what);
+  if (--at->second == 0) all_.erase(at);
+  count_.fetch_sub(1);
+  ended_.notify_all();
+}
+
+void releases::wait_for(const std::string& what, const call& limits) {
+  std::unique_lock lock{guard_};
+  ended_.wait_until(lock, limits.deadline, [&] { return !all_.contains(what); });
+}
+
+void mysql_engine::start_release(const grant& held, const call& limits,
+                                 completion<void>& done) noexcept {
+  auto what = place_ + std::string{held.name};
+  releases_.begin(what);
+  workers_.post([this, what = std::move(what), &held, &limits, &done] {
+    auto outcome = release_now(held, limits);
+    releases_.end(what);
+    done.complete(std::move(outcome));
+  });
+}
+
+// ---- downgrade
+
+result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const call& limits) {
+  result<grant> out = not_held(held.name, held.owner);
+  const std::string_view me = session_.client();
+  const auto seq = held.owner.sequence;
+  const auto sent = clock_.now();
+  auto done = with_book(held.name, held.owner, 0, limits, [&](book& at) -> result<void> {
+    if (auto ok = at.expire(); !ok) return ok;
+    const auto* mine = at.holder(me, seq);
+    if (mine == nullptr) return {};
+    if (weight_of(to) > mine->weight)
+      return error{errc::misconfigured,
+                   fmt::format("The lock {} is held as {}; it cannot be downgraded to {}.",
+                               support::quoted(held.name), to_string(mine->mode), to_string(to))};
+    auto smaller = at.shrink(me, seq, to, weight_of(to));
+    if (!smaller) return std::move(smaller).error();
+    out = grant_of(**smaller, held.name, at.now(), sent);
+    return {};
+  });
+  if (!done) return std::move(done).error();
+  return out;
+}
+
+// ---- renewal
+
+result<void> mysql_engine::renew(std::span<renewal> batch, const call& limits) {
+  bool has_mail = false;
+  auto done = session_.renew(batch, limits, has_mail);
+  if (has_mail) workers_.post([this] { read_mail(); });
+  const auto now = clock_.now().time_since_epoch().count();
+  const auto last = swept_at_.load();
+  const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
+  if (now - last > gap && swept_at_.exchange(now) == last) workers_.post([this] { sweep(); });
+  return done;
+}
+
+void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
+                               completion<void>& done) noexcept {
+  keeper_.post([this, batch, &limits, &done] { done.complete(renew(batch, limits)); });
+}
+
+// Where the listener does not, because nobody waits: what was revoked.
+void mysql_engine::read_mail() noexcept {
+  call limits;
+  limits.deadline = clock_.now() + 5s;
+  auto on = plain_.take(limits, {});
+  if (!on) return;
+  const std::string_view me = session_.client();
+  const auto found = (*on)->ask(sql().news, {me});
+  if (!found) return;
+  for (const auto& one : *found) {
+    if (static_cast<entry_state>(one.number(3)) != entry_state::lost) continue;
+    const std::string_view name = one.bytes(1);
+    const auto gone = (*on)->run(sql().delete_mail, {name, me, one.number(2)});
+    if (gone && gone->affected > 0) listener_.on_lost({client_, one.number(2)}, "it was revoked");
+  }
+}
+
+// ---- sweeping
+
+// One client in ten minutes, whoever comes first: rows of names that were free for a day, entries of dead clients on
+// names
+// that nobody has looked at since, and old sessions. A token never goes back for it, because the next one is not below
+// the clock.
+void mysql_engine::sweep() noexcept {
+  using std::chrono::hours;
+  using std::chrono::microseconds;
+  const auto us = [](nanoseconds length) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(length).count());
+  };
+  call limits;
+  limits.deadline = std::chrono::steady_clock::now() + 5s;
+  const std::string nobody(16, '\0');
+  rows stale;
+  {
+    auto on = plain_.take(limits, {});
+    if (!on) return;
+    auto& at = **on;
+    static_cast<void>(at.run(sql().insert_sweep, {std::string_view{nobody}}));
+    const auto claimed = at.run(sql().claim_sweep, {std::string_view{nobody}, us(between_sweeps)});
+    if (!claimed || claimed->affected == 0) return;
+    if (const auto found = at.ask(sql().free_rows, {us(hours{24})}))
+      for (const auto& one : *found)
+        static_cast<void>(
+            at.run(sql().delete_row, {std::string_view{one.bytes(0)}, us(hours{24})}));
+    if (const auto found = at.ask(sql().old_mail, {}))
+      for (const auto& one : *found)
+        static_cast<void>(
+            at.run(sql().delete_entry, {one.number(0), std::string_view{one.bytes(1)},
+                                        std::string_view{one.bytes(2)}, one.number(3)}));
+    if (const auto found = at.ask(sql().old_sessions, {us(hours{24})}))
+      for (const auto& one : *found)
+        static_cast<void>(at.run(sql().delete_session, {std::string_view{one.bytes(0)}}));
+    if (const auto found = at.ask(sql().old_counters, {}))
+      for (const auto& one : *found)
+        static_cast<void>(at.run(sql().delete_old_counter, {std::string_view{one.bytes(0)}}));
+    if (auto found = at.ask(sql().stale_names, {us(60s)})) stale = std::move(*found);
+  }
+  for (const auto& one : stale)
+    static_cast<void>(with_book(one.bytes(0), owner_id{client_, 0}, 0, limits,
+                                [](book& at) { return at.tidy(); }));
+}
+
+}  // namespace holdfast::engines::mysql

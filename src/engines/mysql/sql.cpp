@@ -1,0 +1,413 @@
+#include "engines/mysql/sql.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+constexpr std::string_view now_us = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+
+constexpr std::string_view lock_of_session = "CONCAT('holdfast:s:',LOWER(HEX({}client)))";
+constexpr std::string_view lock_of_listener = "CONCAT('holdfast:l:',LOWER(HEX({}client)))";
+
+std::string presence(std::string_view table) {
+  const auto session = fmt::format(fmt::runtime(lock_of_session), table);
+  const auto listener = fmt::format(fmt::runtime(lock_of_listener), table);
+  return fmt::format("IS_USED_LOCK({}) IS NOT NULL, COALESCE(IS_USED_LOCK({}),0)", session,
+                     listener);
+}
+
+// In the order of lock_column.
+constexpr std::string_view lock_columns =
+    "{0}capacity,{0}fence,{0}places,{0}more,{0}client,{0}seq,{0}mode,{0}weight,{0}token,{0}ttl,{0}"
+    "grace,"
+    "{0}since,{0}expires,{0}was,{0}label,{1},{2}";
+constexpr std::string_view lock_types = "uuuubuuuuuuuubbuuu";
+// In the order of entry_column.
+constexpr std::string_view entry_columns =
+    "{0}client,{0}seq,{0}state,{0}mode,{0}weight,{0}token,{0}ttl,{0}grace,{0}since,{0}expires,{0}"
+    "turn,"
+    "{0}priority,{0}place,{0}push,{0}was,{0}label,{1},{2}";
+constexpr std::string_view entry_types = "buuuuuuuuuiiuubbuuu";
+
+std::string columns_of_lock(std::string_view table = "") {
+  return fmt::format(fmt::runtime(lock_columns), table, now_us, presence(table));
+}
+std::string columns_of_entry(std::string_view table = "") {
+  return fmt::format(fmt::runtime(entry_columns), table, now_us, presence(table));
+}
+
+// The one statement of an uncontended acquire. Assignments are made from left to right, so `expires`, which the others
+// look at, comes last. VALUES(since) is "now". Won when rows were affected; the token is the insert id.
+//
+// Free: nobody holds it and `more` is 0, so nobody waits either. Again: it is ours already (the answer was lost, or
+// core
+// asks a second time); then it is as if it were renewed.
+std::string enter_text() {
+  constexpr std::string_view is_free = "more=0 AND expires<=VALUES(since)";
+  constexpr std::string_view is_again =
+      "expires>VALUES(since) AND client=VALUES(client) AND seq=VALUES(seq) AND mode=VALUES(mode)";
+  std::string text = fmt::format(
+      "INSERT INTO "
+      "holdfast_lock(name,capacity,fence,places,more,client,seq,mode,weight,token,ttl,grace,since,"
+      "expires,was,label) VALUES(?,?,LAST_INSERT_ID({0}),0,0,?,?,?,?,{0},?,?,{0},{0}+?,'',?) "
+      "ON DUPLICATE KEY UPDATE fence=IF({1},LAST_INSERT_ID(GREATEST(fence+1,VALUES(since))),"
+      "IF({2},LAST_INSERT_ID(token),fence)),token=IF({1},fence,token)",
+      now_us, is_free, is_again);
+  for (const std::string_view column :
+       {"capacity", "mode", "weight", "ttl", "grace", "since", "was", "label", "client", "seq"})
+    text += fmt::format(",{0}=IF({1},VALUES({0}),{0})", column, is_free);
+  text += fmt::format(
+      ",expires=IF((more=0 OR expires>VALUES(since)) AND client=VALUES(client) AND seq=VALUES(seq) "
+      "AND "
+      "mode=VALUES(mode),VALUES(expires),expires)");
+  return text;
+}
+
+// Is it surely taken? By a holder who is there, beside whom we do not fit, or, in fifo order, by a waiter who is
+// there. Takes
+// no locks, so it neither waits for those who are changing the name just now, nor do they for it.
+std::string glance_text() {
+  const auto session = [](std::string_view of) {
+    return fmt::format("IS_USED_LOCK({}) IS NOT NULL",
+                       fmt::format(fmt::runtime(lock_of_session), of));
+  };
+  const auto listener = fmt::format(fmt::runtime(lock_of_listener), "w.");
+  return fmt::format(
+      "SELECT COUNT(*) FROM holdfast_lock l WHERE l.name=? AND l.capacity=? AND NOT (l.client=? "
+      "AND l.seq=?) AND "
+      "((l.expires>{0} AND l.weight+?>l.capacity AND (l.grace=0 OR {1})) OR "
+      "(l.more>0 AND (EXISTS (SELECT 1 FROM holdfast_entry h WHERE h.space=0 AND h.name=l.name AND "
+      "h.state IN (0,3) "
+      "AND h.expires>{0} AND h.weight+?>l.capacity AND (h.grace=0 OR {2})) OR "
+      "(?=0 AND EXISTS (SELECT 1 FROM holdfast_entry w WHERE w.space=0 AND w.name=l.name AND "
+      "w.state=1 AND "
+      "w.expires>{0} AND w.turn<=? AND (w.push=0 OR ({3} AND IS_USED_LOCK({4}) IS NOT NULL)))))))",
+      now_us, session("l."), session("h."), session("w."), listener);
+}
+
+// `pairs` of name and owner's number. Point look-ups by primary key, in its order.
+std::string any_of(std::string_view pair, std::size_t pairs) {
+  std::string out;
+  for (std::size_t i = 0; i < pairs; ++i) out += (i == 0 ? "" : " OR ") + std::string{pair};
+  return "(" + out + ")";
+}
+
+void renewals(statements& out) {
+  for (std::size_t i = 0; i < statements::sizes.size(); ++i) {
+    const auto which = any_of("(name=? AND seq=?)", statements::sizes[i]);
+    out.renew_rows[i] = {
+        fmt::format("UPDATE holdfast_lock FORCE INDEX (PRIMARY) SET expires={0}+ttl "
+                    "WHERE client=? AND expires>{0} AND {1}",
+                    now_us, which),
+        "", true};
+    out.renew_entries[i] = {
+        fmt::format(
+            "UPDATE holdfast_entry FORCE INDEX (PRIMARY) SET expires={0}+ttl WHERE space=0 AND "
+            "client=? AND state IN (0,3) AND expires>{0} AND {1}",
+            now_us, which),
+        "", true};
+    out.check_rows[i] = {
+        fmt::format("SELECT seq FROM holdfast_lock FORCE INDEX (PRIMARY) WHERE client=? "
+                    "AND expires>{0} AND {1}",
+                    now_us, which),
+        "u"};
+    out.check_entries[i] = {
+        fmt::format(
+            "SELECT seq FROM holdfast_entry FORCE INDEX (PRIMARY) WHERE space=0 AND client=? AND "
+            "state IN (0,3) AND expires>{0} AND {1}",
+            now_us, which),
+        "u"};
+  }
+}
+
+void one_name(statements& out) {
+  out.lock_row = {
+      fmt::format("SELECT {} FROM holdfast_lock WHERE name=? FOR UPDATE", columns_of_lock()),
+      std::string{lock_types}};
+  out.insert_row = {
+      fmt::format(
+          "INSERT IGNORE INTO holdfast_lock(name,capacity,fence,places,more,client,seq,mode,weight,"
+          "token,ttl,grace,since,expires,was,label) VALUES(?,?,{0},0,0,?,0,0,0,0,0,0,{0},0,'','')",
+          now_us),
+      "", true};
+  out.update_row = {
+      "UPDATE holdfast_lock SET "
+      "capacity=?,fence=?,places=?,more=?,client=?,seq=?,mode=?,weight=?,token=?,"
+      "ttl=?,grace=?,since=?,expires=?,was=?,label=? WHERE name=?",
+      "", true};
+  const auto columns = columns_of_entry();
+  out.entries = {
+      fmt::format(
+          "(SELECT {0} FROM holdfast_entry WHERE space=0 AND name=? AND state<>1) UNION ALL "
+          "(SELECT {0} FROM holdfast_entry WHERE space=0 AND name=? AND state=1 ORDER BY "
+          "turn,place "
+          "LIMIT 4) UNION ALL "
+          "(SELECT {0} FROM holdfast_entry WHERE space=0 AND name=? AND client=? AND seq=? AND "
+          "state=1)",
+          columns),
+      std::string{entry_types}};
+  out.more_waiters = {
+      fmt::format(
+          "SELECT {0} FROM holdfast_entry WHERE space=0 AND name=? AND state=1 AND (turn>? OR "
+          "(turn=? AND place>?)) ORDER BY turn,place LIMIT 16",
+          columns),
+      std::string{entry_types}};
+  out.before_me = {
+      fmt::format(
+          "SELECT client,IS_USED_LOCK({}) IS NOT NULL FROM holdfast_entry WHERE space=0 AND name=? "
+          "AND "
+          "state=1 AND (turn<? OR (turn=? AND place<?)) ORDER BY turn DESC,place DESC LIMIT 1",
+          fmt::format(fmt::runtime(lock_of_session), "")),
+      "bu"};
+  out.insert_entry = {
+      "INSERT INTO "
+      "holdfast_entry(space,name,client,seq,state,mode,weight,token,ttl,grace,since,expires,turn,"
+      "priority,place,push,was,label) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+      "", true};
+  out.grant_entry = {
+      "UPDATE holdfast_entry SET state=?,token=?,since=?,expires=?,was=? WHERE space=0 AND name=? "
+      "AND "
+      "client=? AND seq=?",
+      "", true};
+  out.confirm_entry = {
+      "UPDATE holdfast_entry SET state=0,expires=? WHERE space=0 AND name=? AND client=? AND seq=?",
+      "", true};
+  out.touch_entry = {
+      "UPDATE holdfast_entry SET expires=? WHERE space=0 AND name=? AND client=? AND seq=?", "",
+      true};
+  out.delete_entry = {"DELETE FROM holdfast_entry WHERE space=? AND name=? AND client=? AND seq=?",
+                      "", true};
+  out.delete_expired = {
+      "DELETE FROM holdfast_entry WHERE space=0 AND name=? AND client=? AND seq=? AND expires<=?",
+      "", true};
+}
+
+void looking(statements& out) {
+  out.find_owner = {
+      fmt::format(
+          "SELECT 0,mode,weight,token,ttl,since,expires,{0} FROM holdfast_lock WHERE name=? AND "
+          "client=? AND seq=? AND expires>{0} UNION ALL "
+          "SELECT 1+(state=1),mode,weight,token,ttl,since,expires,{0} FROM holdfast_entry WHERE "
+          "space=0 AND name=? AND client=? AND seq=? AND (state=1 OR expires>{0})",
+          now_us),
+      "uuuuuuuu"};
+  const auto pair = fmt::format(
+      "l.name,{},{},COALESCE(ls.host,''),COALESCE(ls.pid,0),"
+      "COALESCE(es.host,''),COALESCE(es.pid,0)",
+      columns_of_lock("l."), columns_of_entry("e."));
+  const auto pair_types = fmt::format("b{}{}bubu", lock_types, entry_types);
+  constexpr std::string_view joined =
+      "LEFT JOIN holdfast_entry e ON e.space=0 AND e.name=l.name "
+      "LEFT JOIN holdfast_session ls ON ls.client=l.client "
+      "LEFT JOIN holdfast_session es ON es.client=e.client";
+  out.inspect = {
+      fmt::format("SELECT {} FROM holdfast_lock l {} WHERE l.name=? ORDER BY e.turn,e.place", pair,
+                  joined),
+      pair_types};
+  out.list = {
+      fmt::format(
+          "SELECT {0} FROM (SELECT * FROM holdfast_lock WHERE name>=? AND LEFT(name,?)=? AND "
+          "(expires>{1} OR more>0) ORDER BY name LIMIT ?) l {2} ORDER BY l.name,e.turn,e.place",
+          pair, now_us, joined),
+      pair_types};
+  // 0 when nobody holds it; and when the first of the holders ends.
+  out.version = {
+      fmt::format(
+          "SELECT l.fence,{0},GREATEST(IF(l.expires>{0},l.expires,0),COALESCE((SELECT "
+          "MAX(e.expires) "
+          "FROM holdfast_entry e WHERE e.space=0 AND e.name=l.name AND e.state IN (0,3)),0)) FROM "
+          "holdfast_lock l WHERE l.name=?",
+          now_us),
+      "uuu"};
+}
+
+void sessions(statements& out) {
+  out.join_session = {fmt::format("INSERT INTO holdfast_session(client,host,pid,gone,since) "
+                                  "VALUES(?,?,?,0,{}) ON DUPLICATE "
+                                  "KEY UPDATE gone=0",
+                                  now_us),
+                      "", true};
+  out.look_at_session = {
+      fmt::format("SELECT gone,IS_FREE_LOCK({}),{} FROM holdfast_session WHERE client=? FOR UPDATE",
+                  fmt::format(fmt::runtime(lock_of_session), ""), now_us),
+      "uuu"};
+  out.note_gone = {"UPDATE holdfast_session SET gone=? WHERE client=?", "", true};
+  out.insert_gone = {
+      fmt::format(
+          "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'',0,{0},{0})",
+          now_us),
+      "", true};
+  out.leave_session = {"DELETE FROM holdfast_session WHERE client=?", "", true};
+  out.take_lock = {"SELECT GET_LOCK(?,?)", "u"};
+  out.free_lock = {"SELECT RELEASE_LOCK(?)", "u"};
+  out.who_has_lock = {"SELECT COALESCE(IS_USED_LOCK(?),0)", "u"};
+  // An answer proves that the connection, and so the session's lock, is there; and brings revocations.
+  out.is_there = {"SELECT COUNT(*) FROM holdfast_entry WHERE client=? AND state=4", "u"};
+  out.names_of_client = {
+      fmt::format(
+          "SELECT name FROM holdfast_lock WHERE client=? AND expires>{} UNION SELECT name FROM "
+          "holdfast_entry WHERE client=? AND space=0",
+          now_us),
+      "b"};
+}
+
+// The blocking statements look before they sleep: news that came before the statement began is seen, and whoever has
+// news later interrupts it (KILL QUERY), wherever it is. So nothing is missed in between.
+void being_told(statements& out) {
+  constexpr std::string_view digest =
+      "(SELECT CAST(COALESCE(SUM(token%4294967296+1),0) AS UNSIGNED) FROM holdfast_entry WHERE "
+      "client=? AND "
+      "state>=2)";
+  out.watch_for_news = {fmt::format("SELECT IF({}<>?,2,GET_LOCK(?,?/1000))", digest), "u"};
+  out.news = {
+      fmt::format(
+          "SELECT space,name,seq,state,mode,weight,token,ttl,expires,{} FROM holdfast_entry WHERE "
+          "client=? AND state>=2",
+          now_us),
+      "ubuuuuuuuu"};
+  out.delete_mail = {"DELETE FROM holdfast_entry WHERE space=2 AND name=? AND client=? AND seq=?",
+                     "", true};
+  out.delete_observer = {
+      "DELETE FROM holdfast_entry WHERE space=? AND name=? AND client=? AND seq=? AND state=2", "",
+      true};
+  // Waiters of this client of whom a holder has no session any more.
+  const auto absent = [](std::string_view of) {
+    return fmt::format(fmt::runtime("IS_FREE_LOCK(" + std::string{lock_of_session} + ")"), of);
+  };
+  out.absent_holders = {
+      fmt::format(
+          "SELECT w.seq FROM holdfast_entry w JOIN holdfast_lock l ON l.name=w.name WHERE "
+          "w.client=? AND "
+          "w.state=1 AND l.expires>{0} AND l.grace>0 AND {1} UNION "
+          "SELECT w.seq FROM holdfast_entry w JOIN holdfast_entry h ON h.space=0 AND h.name=w.name "
+          "AND "
+          "h.state IN (0,3) WHERE w.client=? AND w.state=1 AND h.expires>{0} AND h.grace>0 AND {2}",
+          now_us, absent("l."), absent("h.")),
+      "u"};
+  out.is_known = {"SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=?", "u"};
+  out.is_galera = {"SHOW VARIABLES LIKE 'wsrep_on'", "bb"};
+  out.kill_query = {"KILL QUERY ?"};
+  out.kill_connection = {"KILL CONNECTION ?"};
+  out.is_alive = {
+      "SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=? AND "
+      "COMMAND<>'Sleep'",
+      "u"};
+}
+
+void counters(statements& out) {
+  const auto text = fmt::format(
+      "SELECT value,version,changed,keep_us,{} FROM holdfast_counter WHERE name=?", now_us);
+  out.read_counter = {text, "iuuuu"};
+  out.lock_counter = {text + " FOR UPDATE", "iuuuu"};
+  out.insert_counter = {
+      fmt::format(
+          "INSERT INTO holdfast_counter(name,value,version,changed,keep_us) VALUES(?,?,{0},{0},?)",
+          now_us),
+      "", true};
+  out.update_counter = {fmt::format("UPDATE holdfast_counter SET "
+                                    "value=?,version=GREATEST(version+1,{0}),changed={0},keep_us=? "
+                                    "WHERE name=?",
+                                    now_us),
+                        "", true};
+  out.delete_counter = {"DELETE FROM holdfast_counter WHERE name=?", "", true};
+  out.observers = {
+      fmt::format(
+          "SELECT client,seq,COALESCE(IS_USED_LOCK({}),0) FROM holdfast_entry WHERE space=? AND "
+          "name=? AND state=2",
+          fmt::format(fmt::runtime(lock_of_listener), "")),
+      "buu"};
+  out.insert_observer = {
+      fmt::format("INSERT INTO "
+                  "holdfast_entry(space,name,client,seq,state,mode,weight,token,ttl,grace,since,"
+                  "expires,turn,priority,place,push,was,label) "
+                  "VALUES(?,?,?,?,2,0,0,?,0,0,{0},{0}+?,0,0,0,1,'','') "
+                  "ON DUPLICATE KEY UPDATE expires=VALUES(expires)",
+                  now_us),
+      "", true};
+}
+
+void sweeping(statements& out) {
+  out.claim_sweep = {
+      fmt::format("UPDATE holdfast_session SET gone={0} WHERE client=? AND gone<{0}-?", now_us), "",
+      true};
+  out.insert_sweep = {
+      "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'(sweeper)',0,0,0)",
+      "", true};
+  out.free_rows = {
+      fmt::format(
+          "SELECT name FROM holdfast_lock WHERE more=0 AND expires<{0} AND since<{0}-? LIMIT 1000",
+          now_us),
+      "b"};
+  out.delete_row = {
+      fmt::format(
+          "DELETE FROM holdfast_lock WHERE name=? AND more=0 AND expires<{0} AND since<{0}-?",
+          now_us),
+      "", true};
+  out.stale_names = {
+      fmt::format(
+          "SELECT DISTINCT name FROM holdfast_entry WHERE space=0 AND expires<{}-? LIMIT 1000",
+          now_us),
+      "b"};
+  out.old_mail = {fmt::format("SELECT space,name,client,seq FROM holdfast_entry WHERE space IN "
+                              "(1,2) AND expires<{} LIMIT 1000",
+                              now_us),
+                  "ubbu"};
+  out.old_sessions = {
+      fmt::format(
+          "SELECT client FROM holdfast_session WHERE since<{}-? AND pid<>0 AND IS_FREE_LOCK({}) "
+          "LIMIT 1000",
+          now_us, fmt::format(fmt::runtime(lock_of_session), "")),
+      "b"};
+  out.delete_session = {"DELETE FROM holdfast_session WHERE client=?", "", true};
+  out.delete_old_counter = {
+      fmt::format("DELETE FROM holdfast_counter WHERE name=? AND keep_us>0 AND changed+keep_us<{}",
+                  now_us),
+      "", true};
+  out.old_counters = {
+      fmt::format(
+          "SELECT name FROM holdfast_counter WHERE keep_us>0 AND changed+keep_us<{} LIMIT 1000",
+          now_us),
+      "b"};
+}
+
+statements make() {
+  statements out;
+  out.enter = {enter_text(), "", true};
+  out.release = {
+      fmt::format(
+          "UPDATE holdfast_lock SET expires=0,since={0} WHERE name=? AND client=? AND seq=? "
+          "AND more=0 AND expires>{0}",
+          now_us),
+      "", true};
+  out.probe = {
+      "SELECT 1 FROM holdfast_lock,holdfast_entry,holdfast_session,holdfast_counter LIMIT 0", "u"};
+  out.glance = {glance_text(), "u"};
+  one_name(out);
+  looking(out);
+  sessions(out);
+  renewals(out);
+  being_told(out);
+  counters(out);
+  sweeping(out);
+  return out;
+}
+
+std::string hex(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+}  // namespace
+
+const statements& sql() {
+  static const statements the = make();
+  return the;
+}
+
+std::string session_lock(std::string_view client) { return "holdfast:s:" + hex(client); }
+std::string listener_lock(std::string_view client) { return "holdfast:l:" + hex(client); }
+
+}  // namespace holdfast::engines::mysql

@@ -1,0 +1,270 @@
+// Counters, and being told of changes.
+#include "engines/counter_rule.hpp"
+#include "engines/mysql/errors.hpp"
+#include "engines/mysql/mysql_engine.hpp"
+
+#include "support/parker.hpp"
+
+#include <algorithm>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds longest_look = 10s, first_poll = 5ms, longest_poll = 250ms;
+constexpr std::uint64_t observer_kept = 60'000'000;  // microseconds after its last look
+constexpr std::uint64_t first_observer = std::uint64_t{1} << 63U;  // apart from owners' numbers
+
+std::uint64_t keep_in_us(nanoseconds keep) {
+  return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::microseconds>(keep).count());
+}
+
+bool is_forgotten(const row& one) {
+  const auto keep = one.number(3);
+  return keep > 0 && one.number(4) >= one.number(2) && one.number(4) - one.number(2) >= keep;
+}
+
+class awaited final : public completion<void> {
+ public:
+  void complete(result<void> outcome) noexcept override {
+    outcome_.emplace(std::move(outcome));
+    bed_.set(1);
+  }
+  result<void> get() {
+    bed_.wait(steady_time::max());
+    return std::move(*outcome_);
+  }
+
+ private:
+  support::parker bed_;
+  std::optional<result<void>> outcome_;
+};
+
+}  // namespace
+
+// ---- counters
+
+result<counter> mysql_engine::count(const counter_request& ask, const call& limits) {
+  if (ask.op == counter_op::read) {
+    auto on = plain_.take(limits, ask.name);
+    if (!on) return std::move(on).error();
+    auto found = (*on)->ask(sql().read_counter, {ask.name});
+    if (!found) return std::move(found).error();
+    counter out;
+    out.applied = true;
+    if (found->empty() || is_forgotten(found->front())) return out;
+    out.exists = true;
+    out.value = found->front().integer(0);
+    out.version = found->front().number(1);
+    return out;
+  }
+  auto on = transactions_.take(limits, ask.name);
+  if (!on) return std::move(on).error();
+  auto out = change_counter(**on, ask);
+  if (!out && is_duplicate((*on)->last_error())) {  // somebody made it at the same time
+    (*on)->rollback();
+    out = change_counter(**on, ask);
+  }
+  if (!out) {
+    (*on)->rollback();
+    return out;
+  }
+  if (auto ok = (*on)->commit(); !ok) return std::move(ok).error();
+  if (out->applied) tell_observers_of_counter(**on, ask.name);
+  return out;
+}
+
+result<counter> mysql_engine::change_counter(connection& on, const counter_request& ask) {
+  using kind = counter_change::kind;
+  auto found = on.ask(sql().lock_counter, {ask.name});
+  if (!found) return std::move(found).error();
+  const bool is_row = !found->empty();
+  const bool exists = is_row && !is_forgotten(found->front());
+  const auto change =
+      change_of(ask, exists ? std::optional{found->front().integer(0)} : std::nullopt);
+  auto keep = exists ? found->front().number(3) : std::uint64_t{0};
+  if (ask.keep > nanoseconds::zero()) keep = keep_in_us(ask.keep);
+  result<done> written = done{};
+  if (change.what == kind::erase) {
+    written = on.run(sql().delete_counter, {ask.name});
+  } else if (change.what == kind::write) {
+    written = is_row ? on.run(sql().update_counter, {change.value, keep, ask.name})
+                     : on.run(sql().insert_counter, {ask.name, change.value, keep});
+  }
+  if (!written) return std::move(written).error();
+  counter out;
+  out.applied = change.applied;
+  out.exists = change.what == kind::write || (exists && change.what == kind::none);
+  if (!out.exists) return out;
+  if (change.what == kind::write) {
+    found = on.ask(sql().read_counter, {ask.name});
+    if (!found) return std::move(found).error();
+  }
+  out.value = found->front().integer(0);
+  out.version = found->front().number(1);
+  return out;
+}
+
+// After the commit: who registers later than we look sees the new value, who registered earlier is found here.
+void mysql_engine::tell_observers_of_counter(connection& on, std::string_view name) {
+  const auto found = on.ask(sql().observers, {std::uint64_t{1}, name});
+  if (found)
+    for (const auto& one : *found)
+      static_cast<void>(
+          on.run(sql().delete_entry,
+                 {std::uint64_t{1}, name, std::string_view{one.bytes(0)}, one.number(1)}));
+  if (!on.commit() || !found) return;
+  for (const auto& one : *found)
+    if (one.number(2) != 0) static_cast<void>(on.run(sql().kill_query, {one.number(2)}));
+}
+
+// ---- watching
+
+// Registers as an observer, and then looks: what changes in between finds us registered.
+result<mysql_engine::look> mysql_engine::look_at(watch_kind kind, std::string_view name,
+                                                 std::uint64_t seen, std::uint64_t number,
+                                                 const call& limits) {
+  look out;
+  std::uint64_t version = 0;
+  nanoseconds until = longest_look;
+  const std::string_view me = session_.client();
+  if (kind == watch_kind::lock && ear_) {
+    auto done = with_book(
+        name, owner_id{client_, number}, rw_capacity, limits, [&](book& at) -> result<void> {
+          if (auto ok = at.bring_up_to_date(); !ok) return ok;
+          version = at.version();
+          if (version != seen) return {};
+          if (const auto over = at.first_expiry(); over != 0)
+            until = std::chrono::microseconds{static_cast<std::int64_t>(over - at.now())};
+          return at.observe(me, number, observer_kept);
+        });
+    if (!done) return std::move(done).error();
+  } else {
+    auto on = plain_.take(limits, name);
+    if (!on) return std::move(on).error();
+    if (ear_) {
+      auto ok = (*on)->run(sql().insert_observer,
+                           {std::uint64_t{1}, name, me, number, number, observer_kept});
+      if (!ok) return std::move(ok).error();
+    }
+    auto found = (*on)->ask(kind == watch_kind::lock ? sql().version : sql().read_counter, {name});
+    if (!found) return std::move(found).error();
+    if (!found->empty()) {
+      const auto& one = found->front();
+      if (kind == watch_kind::counter) {
+        if (!is_forgotten(one)) {
+          version = one.number(1);
+          if (one.number(3) > 0)
+            until = std::chrono::microseconds{
+                static_cast<std::int64_t>(one.number(2) + one.number(3) - one.number(4))};
+        }
+      } else if (one.number(2) > one.number(1)) {
+        version = one.number(0);
+      }
+    }
+  }
+  out.changed = version != seen;
+  out.again = clock_.now() + std::clamp<nanoseconds>(until + 1ms, 2ms, longest_look);
+  return out;
+}
+
+void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
+                                  std::uint64_t number) noexcept {
+  if (!ear_) return;
+  ear_->unobserve(number);
+  const std::uint64_t where = kind == watch_kind::lock ? 0 : 1;
+  workers_.post([this, where, name = std::string{name}, number] {
+    call limits;
+    limits.deadline = clock_.now() + 5s;
+    if (auto on = plain_.take(limits, name))
+      static_cast<void>(
+          (*on)->run(sql().delete_observer,
+                     {where, std::string_view{name}, std::string_view{session_.client()}, number}));
+  });
+}
+
+// Ready to hear, then looks, then sleeps until it hears or for a while; and again, until it has changed.
+class mysql_engine::watching {
+ public:
+  watching(mysql_engine& in, watch_kind kind, std::string_view name, std::uint64_t seen,
+           const call& limits, completion<void>& done)
+      : in_(in),
+        kind_(kind),
+        name_(name),
+        seen_(seen),
+        limits_(limits),
+        done_(done),
+        number_(first_observer + in.last_observer_.fetch_add(1)) {}
+
+  void look_again() {
+    if (in_.ending_ || limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline)
+      return finish({});
+    auto until = limits_;
+    until.deadline = std::min(limits_.deadline, in_.clock_.now() + longest_look);
+    if (in_.ear_) {
+      static_cast<void>(in_.ear_->ensure(until));
+      in_.ear_->observe(number_);
+    }
+    in_.waits_.begin(number_, until, [this](const std::optional<told_grant>&) { step(); });
+    answered(in_.look_at(kind_, name_, seen_, number_, until));
+  }
+
+ private:
+  // Both the answer and the wake-up come, in either order.
+  void answered(const result<look>& got) {
+    if (!got && got.error().code() != errc::outcome_unknown) failure_ = got.error();
+    changed_ = got && got->changed;
+    if (changed_ || failure_) {
+      in_.waits_.look_again(number_);
+    } else {
+      auto again = got ? got->again : in_.clock_.now() + longest_poll;
+      if (!in_.ear_) {
+        poll_ = std::clamp<nanoseconds>(poll_ * 3 / 2, first_poll, longest_poll);
+        again = std::min(again, in_.clock_.now() + poll_);
+      }
+      in_.timers_.at(again, [in = &in_, number = number_] { in->waits_.look_again(number); });
+    }
+    step();
+  }
+  void step() {
+    if (steps_.fetch_add(1) % 2 == 0) return;
+    if (failure_) return finish(*failure_);
+    if (changed_) return finish({});
+    in_.workers_.post([this] { look_again(); });
+  }
+  void finish(result<void> outcome) {
+    auto& done = done_;
+    in_.stop_observing(kind_, name_, number_);
+    delete this;
+    done.complete(std::move(outcome));
+  }
+
+  mysql_engine& in_;
+  const watch_kind kind_;
+  const std::string_view name_;
+  const std::uint64_t seen_;
+  const call& limits_;
+  completion<void>& done_;
+  const std::uint64_t number_;
+  std::optional<error> failure_;
+  bool changed_ = false;
+  nanoseconds poll_{first_poll};
+  std::atomic<unsigned> steps_{0};
+};
+
+void mysql_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                               const call& limits, completion<void>& done) noexcept {
+  auto* one = new watching{*this, kind, name, seen, limits, done};
+  workers_.post([one] { one->look_again(); });
+}
+
+result<void> mysql_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                                 const call& limits) {
+  awaited done;
+  start_watch(kind, name, seen, limits, done);
+  return done.get();
+}
+
+}  // namespace holdfast::engines::mysql

@@ -1,0 +1,63 @@
+// What the bad days of the mysql engine share.
+//
+//   HOLDFAST_REQUIRE_ENGINES=mysql   a missing mariadbd fails instead of skipping (CI sets it; "all" is all)
+#pragma once
+
+#include "faults/faults.hpp"
+
+#include "support/mariadb_server.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::testing {
+
+class mysql_faults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto mariadb = mariadb_server::available();
+    if (mariadb) return;
+    const char* list = std::getenv("HOLDFAST_REQUIRE_ENGINES");
+    const auto among = "," + std::string{list == nullptr ? "" : list} + ",";
+    ASSERT_TRUE(among != ",all," && among.find(",mysql,") == std::string::npos) << mariadb.why;
+    GTEST_SKIP() << mariadb.why;
+  }
+};
+
+// The same store by way of a bad network.
+inline std::string mysql_url(const fault_proxy& network, std::string_view options = {}) {
+  return fmt::format("mysql://holdfast@127.0.0.1:{}/holdfast?create=1{}{}", network.port(),
+                     options.empty() ? "" : "&", options);
+}
+
+inline bool wait_for_waiters(const mariadb_server& server, const std::string& name, int count) {
+  return wait_until([&] {
+    return server.sql("SELECT COUNT(*) FROM holdfast_entry WHERE state=1 AND name='" + name +
+                      "'") == std::to_string(count);
+  });
+}
+
+// Holders, waiters and observers, of any name.
+inline std::string left_behind(const mariadb_server& server) {
+  return server.sql(
+      "SELECT (SELECT COUNT(*) FROM holdfast_entry) + (SELECT COUNT(*) FROM holdfast_lock WHERE "
+      "expires > "
+      "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)))");
+}
+
+inline bool leaves_nothing(const mariadb_server& server) {
+  return wait_until([&] { return left_behind(server) == "0"; });
+}
+
+inline bool is_ready(const std::future<result<lease>>& answer) {
+  return answer.wait_for(0s) == std::future_status::ready;
+}
+
+// Every connection of our user, as an impatient administrator would.
+inline void kill_all_connections(const mariadb_server& server) { server.sql("KILL USER holdfast"); }
+
+inline std::uint64_t deadlocks(const mariadb_server& server) {
+  const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'");
+  return std::stoull(said.substr(said.find('\t') + 1));
+}
+
+}  // namespace holdfast::testing

@@ -1,0 +1,205 @@
+// What is looked at here: the rows themselves. Names that collations would confuse, rows that the sweeper removes, many
+// clients at once without a deadlock, the way of waiting where nobody can be told, and rows that vandals change.
+#include "faults/mysql_faults.hpp"
+
+#include "support/child.hpp"
+
+namespace holdfast::testing {
+namespace {
+
+class mysql_rows : public mysql_faults {};
+
+TEST_F(mysql_rows, names_that_a_collation_would_confuse_are_different) {
+  mariadb_server server;
+  const auto a = client::open(server.url()), b = client::open(server.url());
+  std::vector<lease> held;
+  for (const std::string name :
+       {"stock", "Stock", "STOCK",
+        "st\xc3\xb6"
+        "ck",
+        "sto\xcc\x88"
+        "ck",
+        "stock\xc2\xa0", "sto ck", "stosk",
+        "sto\xc3\x9f"
+        "k",
+        "stossk", "'; DROP TABLE holdfast_lock; --", "%", "_", "\xf0\x9f\x94\x92"}) {
+    auto got = mutex{a, name}.try_acquire();
+    ASSERT_TRUE(is_ok(got)) << name;
+    held.push_back(std::move(*got));
+  }
+  const std::string longest(255, 'n'), other = std::string(254, 'n') + "m";
+  for (const auto& name : {longest, other}) {
+    auto got = mutex{a, name}.try_acquire();
+    ASSERT_TRUE(is_ok(got));
+    held.push_back(std::move(*got));
+  }
+  for (const auto& one : held)
+    EXPECT_TRUE(fails_with(mutex(b, one.name()).try_acquire(), errc::busy)) << one.name();
+  EXPECT_EQ(b.list().value().size(), held.size());
+  EXPECT_EQ(b.list("%").value().size(), 1U);
+}
+
+TEST_F(mysql_rows, uncontended_pair_is_two_statements) {
+  mariadb_server server;
+  const auto a = client::open(server.url());
+  mutex lock{a, "stock"};
+  { ASSERT_TRUE(is_ok(lock.acquire())); }
+  constexpr int rounds = 100;
+  const auto count = [&] {
+    const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
+    return std::stoull(said.substr(said.find('\t') + 1));
+  };
+  std::this_thread::sleep_for(50ms);
+  const auto before = count();
+  for (int i = 0; i < rounds; ++i) {
+    auto held = lock.acquire();
+    ASSERT_TRUE(is_ok(held));
+    ASSERT_TRUE(is_ok(held->release()));
+  }
+  EXPECT_LE(count() - before, 2 * rounds + 5) << "and a presence now and then";
+}
+
+TEST_F(mysql_rows, many_clients_meet_without_a_deadlock) {
+  mariadb_server server;
+  constexpr int clients = 8, rounds = 30;
+  std::vector<std::jthread> pool;
+  std::atomic<int> inside{0}, failures{0};
+  for (int t = 0; t < clients; ++t)
+    pool.emplace_back([&, t] {
+      const auto own = client::open(server.url());
+      mutex lock{own, "hot"};
+      shared_mutex both{own, "warm"};
+      for (int round = 0; round < rounds; ++round) {
+        {
+          auto held = lock.acquire({.wait = 3 * patience, .ttl = 5s});
+          if (!held) ++failures;
+          if (++inside != 1) ++failures;
+          --inside;
+        }
+        const auto reading = both.acquire_shared({.wait = 3 * patience});
+        if (!reading) ++failures;
+        const std::vector<std::string> several{"a" + std::to_string(t % 3), "b",
+                                               "c" + std::to_string(round % 3)};
+        if (!lock_all(own, several, {.wait = 3 * patience})) ++failures;
+      }
+    });
+  pool.clear();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(deadlocks(server), 0U);
+  EXPECT_TRUE(leaves_nothing(server));
+}
+
+TEST_F(mysql_rows, sweeper_takes_what_is_old_and_no_token_goes_back) {
+  mariadb_server server;
+  fencing_token before{};
+  {
+    const auto a = client::open(server.url());
+    before = mutex{a, "old"}.acquire().value().token();
+    auto kept = mutex{a, "kept"}.acquire();
+    ASSERT_TRUE(is_ok(kept));
+    server.sql("UPDATE holdfast_lock SET since=since-2*86400000000 WHERE name='old'");
+    server.sql("INSERT INTO holdfast_session VALUES('deaddeaddeaddead','gone',1,0,1)");
+    server.sql(
+        "INSERT INTO holdfast_entry "
+        "VALUES(0,'stale','deaddeaddeaddead',1,1,0,1,0,1000000,0,1,1,0,0,1,0,'','')");
+    server.sql(
+        "INSERT INTO holdfast_lock "
+        "VALUES('stale',1073741824,1,1,1,'deaddeaddeaddead',1,0,0,0,0,0,1,0,'','')");
+    server.sql("UPDATE holdfast_session SET gone=0 WHERE host='(sweeper)'");
+    { const auto sweeps = client::open(server.url()); }
+    EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_lock WHERE name='old'"), "0");
+    EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_entry"), "0");
+    EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_session WHERE client='deaddeaddeaddead'"),
+              "0");
+    EXPECT_TRUE(kept->valid());
+    EXPECT_TRUE(is_ok(kept->renew()));
+  }
+  const auto b = client::open(server.url());
+  EXPECT_GT((mutex{b, "old"}.acquire().value().token()), before);
+}
+
+TEST_F(mysql_rows, where_nobody_can_be_told_waiters_ask) {
+  mariadb_server server;
+  const auto a = client::open(server.url("wait=poll")), b = client::open(server.url("wait=poll"));
+  EXPECT_EQ(a.capabilities().wakeup, wakeup_kind::poll);
+  EXPECT_NE(a.capabilities().limits.find("wait=poll"), std::string::npos)
+      << a.capabilities().limits;
+  mutex ours{a, "stock"}, theirs{b, "stock"};
+  auto held = ours.acquire();
+  auto waiting = acquire_later(theirs);
+  ASSERT_TRUE(wait_for_waiters(server, "stock", 1));
+  const auto before = server.statements();
+  std::this_thread::sleep_for(2s);
+  EXPECT_LT(server.statements() - before, 200U) << "ever less often";
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(is_ok(held->release()));
+  auto next = get(waiting);
+  ASSERT_TRUE(is_ok(next));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  // One who is told and one who asks are in the same queue.
+  const auto c = client::open(server.url());
+  mutex told{c, "stock"};
+  auto third = acquire_later(told);
+  ASSERT_TRUE(wait_for_waiters(server, "stock", 1));
+  ASSERT_TRUE(is_ok(next->release()));
+  EXPECT_TRUE(is_ok(get(third)));
+}
+
+TEST_F(mysql_rows, waiting_costs_next_to_nothing) {
+  mariadb_server server;
+  const auto a = client::open(server.url());
+  mutex ours{a, "stock"};
+  auto held = ours.acquire({.ttl = 60s});
+  std::vector<client> others;
+  std::vector<std::unique_ptr<mutex>> locks;
+  std::vector<std::future<result<lease>>> waiting;
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(client::open(server.url()));
+    locks.push_back(std::make_unique<mutex>(others.back(), "stock"));
+    waiting.push_back(acquire_later(*locks.back()));
+    ASSERT_TRUE(wait_for_waiters(server, "stock", i + 1));
+  }
+  const auto before = server.statements();
+  std::this_thread::sleep_for(3s);
+  // The holder's presence, and each listener once in five seconds; polling at 50 ms would be 480.
+  EXPECT_LT(server.statements() - before, 60U);
+  ASSERT_TRUE(is_ok(held->release()));
+  for (auto& one : waiting) EXPECT_TRUE(is_ok(get(one)));
+}
+
+TEST_F(mysql_rows, deleted_row_is_noticed_by_the_next_renewal) {
+  mariadb_server server;
+  const auto a = client::open(server.url());
+  mutex ours{a, "stock"};
+  auto held = ours.acquire({.ttl = 1500ms});
+  const loss_recorder loss{*held};
+  const auto token = held->token();
+  server.sql("DELETE FROM holdfast_lock");
+  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
+  auto again = ours.acquire({.wait = patience});
+  ASSERT_TRUE(is_ok(again));
+  EXPECT_GT(again->token(), token);
+}
+
+TEST_F(mysql_rows, killed_process_with_many_locks_frees_them_all) {
+  mariadb_server server;
+  child dies{server.url()};
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(dies.ask("acquire many/" + std::to_string(i) + " 60s").starts_with("granted"));
+  const auto a = client::open(server.url());
+  std::vector<std::unique_ptr<mutex>> locks;
+  std::vector<std::future<result<lease>>> waiting;
+  for (int i = 0; i < 20; ++i) {
+    locks.push_back(std::make_unique<mutex>(a, "many/" + std::to_string(i)));
+    waiting.push_back(acquire_later(*locks.back()));
+  }
+  ASSERT_TRUE(wait_until(
+      [&] { return server.sql("SELECT COUNT(*) FROM holdfast_entry WHERE state=1") == "20"; }));
+  dies.kill();
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto& one : waiting) EXPECT_TRUE(is_ok(get(one)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, a.capabilities().dead_holder_bound + 1s);
+}
+
+}  // namespace
+}  // namespace holdfast::testing

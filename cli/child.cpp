@@ -79,10 +79,13 @@ struct launch {
   int when_orphaned;
   pid_t parent;
   int error_line;
+  guard_process* guard;
 };
 
 [[noreturn]] void become(const launch& plan) noexcept {
   ::setpgid(0, 0);
+  // From here, and not from our parent: the command must not run a moment without its guard.
+  plan.guard->watch(::getpid());
   if (plan.terminal >= 0) ::tcsetpgrp(plan.terminal, ::getpid());  // SIGTTOU is blocked still
   if (plan.when_orphaned != 0) {
     ::prctl(PR_SET_PDEATHSIG, plan.when_orphaned);
@@ -131,7 +134,7 @@ program find_program(const std::vector<std::string>& words) {
 }
 
 pid_t start(const program& what, const environment& changes, const signal_inbox& signals,
-            int terminal, int when_orphaned) {
+            int terminal, int when_orphaned, guard_process& guard) {
   const exec_list words{what.words};
   const auto shell_words = through_shell(what);
   const auto variables = merged(changes);
@@ -144,7 +147,8 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
                     terminal,
                     when_orphaned,
                     ::getpid(),
-                    error_out.get()};
+                    error_out.get(),
+                    &guard};
   const pid_t pid = ::fork();
   if (pid < 0)
     throw std::system_error(errno, std::generic_category(), "A process cannot be started");

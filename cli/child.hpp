@@ -34,8 +34,10 @@ using environment = std::map<std::string, std::optional<std::string>>;
 // Starts it in a new process group with the signal mask and handlers of our own start, in the foreground of
 // `terminal` unless that is -1. The kernel sends it `when_orphaned` (unless 0) when the calling thread ends,
 // however that comes about. Throws program_error, std::system_error.
+// The guard knows its group before the program begins.
+class guard_process;
 pid_t start(const program& what, const environment& changes, const signal_inbox& signals,
-            int terminal, int when_orphaned);
+            int terminal, int when_orphaned, guard_process& guard);
 
 // A tiny process that outlives us by moments: when holdfast is killed, the kernel tells only the program itself,
 // not what that has started. The guard sees our end too, and ends the whole group.

@@ -36,8 +36,7 @@ class supervisor {
     const bool foreground = we_have_the_terminal() && stdout_is_terminal();
     gave_terminal_ = foreground;
     group_ = start(job_.what, job_.variables, job_.signals, foreground ? terminal_ : -1,
-                   job_.end_when_lost ? SIGTERM : 0);
-    job_.guard.watch(group_);
+                   job_.end_when_lost ? SIGTERM : 0, job_.guard);
     {
       const std::stop_callback on_loss{job_.held.lost(), [this] { raise_event(lost_event_); }};
       while (!over()) step();

@@ -190,12 +190,14 @@ result<bool> mapping::needs_work(const boot_id& boot) {
                              "one, or name another path.",
                              quoted(), why)};
   };
+  alignas(header) std::array<std::byte, sizeof(header)> page{};
+  const auto got = pread(file_, page.data(), page.size(), 0);
+  // The size second: whoever makes the store grow extends the file first and says so in the header then, so the file is
+  // never shorter than what its header said before.
   struct stat at {};
   if (fstat(file_, &at) != 0) return refuse("cannot be examined");
   const auto size = static_cast<std::uint64_t>(at.st_size);
   if (size == 0) return true;
-  alignas(header) std::array<std::byte, sizeof(header)> page{};
-  const auto got = pread(file_, page.data(), page.size(), 0);
   const auto& found = *reinterpret_cast<const header*>(page.data());
   if (got == static_cast<ssize_t>(page.size()) && found.fixed.magic == std::array<char, 8>{}) {
     if (size <= chunks_at && is_all_zero(file_, size)) return true;

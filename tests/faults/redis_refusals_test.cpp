@@ -3,6 +3,8 @@
 // goes away when its cause does, and held leases live through what does not concern them.
 #include "faults/faults.hpp"
 
+#include "support/reserved_port.hpp"
+
 #include <thread>
 
 namespace holdfast::testing {
@@ -87,7 +89,9 @@ TEST_F(redis_refusals, server_that_wants_more_replicas) {
 }
 
 TEST_F(redis_refusals, cluster_without_slots) {
-  redis_server server{{.config = {"cluster-enabled yes"}}};
+  const reserved_port bus;  // the usual one, 10,000 above the server's, may not exist
+  redis_server server{
+      {.config = {"cluster-enabled yes", "cluster-port " + std::to_string(bus.number())}}};
   EXPECT_TRUE(
       refuses(client::try_open(server.url()), errc::unavailable, "", server.url(), "CLUSTERDOWN"));
 }

@@ -85,17 +85,18 @@ class driver::clearing final : public completion<entered>, public completion<voi
  private:
   void complete(result<entered> outcome) noexcept override {
     const background_thread mark;
-    if (!outcome || from_.is_stopping()) return finish(false);
+    if (!outcome) return finish(false);
     found_ = *outcome;
-    auto& store = from_.core_.store();
-    switch (found_.what) {
-      case entered::kind::granted:
-        return store.start_release(found_.granted, limits_, *this);
-      case entered::kind::waiting:
-        return store.start_leave(found_.waiting, limits_, *this);
-      case entered::kind::busy:
-        return finish(true);
+    if (found_.what == entered::kind::busy) return finish(true);
+    auto& from = from_;
+    if (!from.begin_asking()) return finish(false);
+    auto& store = from.core_.store();
+    if (found_.what == entered::kind::granted) {
+      store.start_release(found_.granted, limits_, *this);
+    } else {
+      store.start_leave(found_.waiting, limits_, *this);
     }
+    from.end_asking();  // *this may be gone
   }
   void complete(result<void> outcome) noexcept override {
     const background_thread mark;
@@ -128,6 +129,8 @@ void driver::stop() noexcept {
   }
   changed_.notify_one();
   if (thread_.joinable()) thread_.join();
+  std::unique_lock locked{guard_};
+  changed_.wait(locked, [this] { return asking_ == 0; });
 }
 
 void driver::start() {

@@ -52,9 +52,17 @@ class driver {
   friend class clearing;
 
   void poke() noexcept;
-  bool is_stopping() {
+  // A completion that asks the store for more does so between these two, and stop() waits for the second: after it
+  // nobody touches the store, which is about to go.
+  bool begin_asking() {
     std::lock_guard locked{guard_};
-    return stopping_;
+    if (!stopping_) ++asking_;
+    return !stopping_;
+  }
+  void end_asking() {
+    std::lock_guard locked{guard_};
+    --asking_;
+    changed_.notify_all();
   }
   void run();
   bool pass(steady_time& next);
@@ -71,6 +79,7 @@ class driver {
   std::mutex guard_;
   std::condition_variable changed_;
   bool poked_ = false, stopping_ = false;
+  unsigned asking_ = 0;
   std::multimap<steady_time, std::function<void()>> timers_;
   std::vector<orphan> orphans_;
   std::vector<std::unique_ptr<clearing>> clearing_;

@@ -116,7 +116,7 @@ TEST_P(processes, tokens_rise_over_many_processes) {
   fencing_token newest{};
   for (int round = 0; round < 3; ++round) {
     child other{url()};
-    const auto answer = other.ask("acquire " + name() + " 10s");
+    const auto answer = other.ask("acquire " + name() + " " + format_duration(2 * short_ttl()));
     ASSERT_TRUE(is_granted(answer)) << answer;
     EXPECT_GT(token_in(answer), newest);
     newest = token_in(answer);

@@ -1,6 +1,8 @@
 #include "conformance/conformance.hpp"
 
+#include "support/mariadb_server.hpp"
 #include "support/redis_server.hpp"
+#include "support/required.hpp"
 
 #include <unistd.h>
 
@@ -37,12 +39,12 @@ std::string expire_lua_store(const temp_dir&) { return redis_with("setnx-expire-
 std::string getset_store(const temp_dir&) { return redis_with("getset"); }
 std::string redisson_store(const temp_dir&) { return redis_with("redisson"); }
 
-bool is_required(const std::string& engine) {
-  const char* list = std::getenv("HOLDFAST_REQUIRE_ENGINES");
-  if (list == nullptr) return false;
-  const auto among = "," + std::string{list} + ",";
-  return among == ",all," || among.find("," + engine + ",") != std::string::npos;
+std::string no_mariadb() {
+  const auto mariadb = mariadb_server::available();
+  return mariadb ? std::string{} : mariadb.why;
 }
+
+std::string mysql_store(const temp_dir&) { return shared_mariadb().url(); }
 
 std::optional<std::string> given_url(std::string engine) {
   std::ranges::transform(engine, engine.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -63,6 +65,7 @@ const std::vector<engine_row>& engine_table() {
       {"redis_setnx_expire_lua", "redis", expire_lua_store, no_redis},
       {"redis_getset", "redis", getset_store, no_redis},
       {"redis_redisson", "redis", redisson_store, no_redis},
+      {"mysql", "mysql", mysql_store, no_mariadb},
   };
   return table;
 }

@@ -16,10 +16,12 @@ TEST_F(mysql_answers, lost_reply_is_settled) {
   mutex ours{a, "stock"}, theirs{b, "stock"};
   { ASSERT_TRUE(is_ok(ours.acquire())); }  // so that all is prepared
   ASSERT_TRUE(is_ok(theirs.acquire({.wait = patience})));
+  ASSERT_TRUE(leaves_nothing(server));
+  const auto connections = network.connections();
   network.drop(fault_proxy::replies);
   auto waiting = acquire_later(ours, {.ttl = 60s});
   ASSERT_TRUE(wait_until([&] { return left_behind(server) != "0"; })) << "executed";
-  std::this_thread::sleep_for(100ms);
+  ASSERT_TRUE(wait_until([&] { return network.connections() > connections; })) << "and given up";
   network.heal();
   auto held = get(waiting);
   if (held) {

@@ -16,9 +16,7 @@ class mysql_faults : public ::testing::Test {
   void SetUp() override {
     const auto mariadb = mariadb_server::available();
     if (mariadb) return;
-    const char* list = std::getenv("HOLDFAST_REQUIRE_ENGINES");
-    const auto among = "," + std::string{list == nullptr ? "" : list} + ",";
-    ASSERT_TRUE(among != ",all," && among.find(",mysql,") == std::string::npos) << mariadb.why;
+    ASSERT_FALSE(is_required("mysql")) << mariadb.why;
     GTEST_SKIP() << mariadb.why;
   }
 };
@@ -48,12 +46,15 @@ inline bool leaves_nothing(const mariadb_server& server) {
   return wait_until([&] { return left_behind(server) == "0"; });
 }
 
-inline bool is_ready(const std::future<result<lease>>& answer) {
-  return answer.wait_for(0s) == std::future_status::ready;
-}
-
 // Every connection of our user, as an impatient administrator would.
 inline void kill_all_connections(const mariadb_server& server) { server.sql("KILL USER holdfast"); }
+
+// How many user locks are held: one per session, one per listener.
+inline std::uint64_t user_locks(const mariadb_server& server) {
+  return std::stoull(server.sql(
+      "SELECT COUNT(IS_USED_LOCK(CONCAT('holdfast:s:',LOWER(HEX(client))))) + "
+      "COUNT(IS_USED_LOCK(CONCAT('holdfast:l:',LOWER(HEX(client))))) FROM holdfast_session"));
+}
 
 inline std::uint64_t deadlocks(const mariadb_server& server) {
   const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'");

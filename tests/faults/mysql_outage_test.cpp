@@ -84,7 +84,8 @@ TEST_F(mysql_outage, killed_connections_cost_neither_lease_nor_waiter) {
   ASSERT_TRUE(wait_for_waiters(server, "stock", 1));
   for (int round = 0; round < 3; ++round) {
     kill_all_connections(server);
-    std::this_thread::sleep_for(300ms);
+    // Both sessions and the waiter's listener are back.
+    ASSERT_TRUE(wait_until([&] { return user_locks(server) == 3; })) << round;
   }
   EXPECT_TRUE(stays_true([&] { return held->valid(); }, 1s));
   EXPECT_FALSE(loss.fired());

@@ -4,6 +4,8 @@
 
 #include "support/child.hpp"
 
+#include <barrier>
+
 namespace holdfast::testing {
 namespace {
 
@@ -49,7 +51,7 @@ TEST_F(mysql_rows, uncontended_pair_is_two_statements) {
     const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
     return std::stoull(said.substr(said.find('\t') + 1));
   };
-  std::this_thread::sleep_for(50ms);
+  ASSERT_TRUE(leaves_nothing(server));
   const auto before = count();
   for (int i = 0; i < rounds; ++i) {
     auto held = lock.acquire();
@@ -87,6 +89,28 @@ TEST_F(mysql_rows, many_clients_meet_without_a_deadlock) {
   EXPECT_EQ(failures, 0);
   EXPECT_EQ(deadlocks(server), 0U);
   EXPECT_TRUE(leaves_nothing(server));
+}
+
+// The rows of new names are made by whoever comes first, under the eyes of the others.
+TEST_F(mysql_rows, fresh_names_are_made_without_a_deadlock) {
+  mariadb_server server;
+  constexpr int clients = 6, rounds = 40;
+  std::barrier together{clients};
+  std::atomic<int> failures{0};
+  std::vector<std::jthread> pool;
+  for (int t = 0; t < clients; ++t)
+    pool.emplace_back([&] {
+      const auto own = client::open(server.url());
+      for (int round = 0; round < rounds; ++round) {
+        const auto name = "fresh-" + std::to_string(round);
+        const std::vector<std::string> both{name + "-a", name + "-b"};
+        together.arrive_and_wait();
+        if (!lock_all(own, both, {.wait = 3 * patience})) ++failures;
+      }
+    });
+  pool.clear();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(deadlocks(server), 0U);
 }
 
 TEST_F(mysql_rows, sweeper_takes_what_is_old_and_no_token_goes_back) {
@@ -129,7 +153,7 @@ TEST_F(mysql_rows, where_nobody_can_be_told_waiters_ask) {
   auto waiting = acquire_later(theirs);
   ASSERT_TRUE(wait_for_waiters(server, "stock", 1));
   const auto before = server.statements();
-  std::this_thread::sleep_for(2s);
+  EXPECT_TRUE(stays_true([&] { return !is_ready(waiting); }, 2s));
   EXPECT_LT(server.statements() - before, 200U) << "ever less often";
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(is_ok(held->release()));
@@ -160,7 +184,7 @@ TEST_F(mysql_rows, waiting_costs_next_to_nothing) {
     ASSERT_TRUE(wait_for_waiters(server, "stock", i + 1));
   }
   const auto before = server.statements();
-  std::this_thread::sleep_for(3s);
+  EXPECT_TRUE(stays_true([&] { return std::ranges::none_of(waiting, is_ready); }, 3s));
   // The holder's presence, and each listener once in five seconds; polling at 50 ms would be 480.
   EXPECT_LT(server.statements() - before, 60U);
   ASSERT_TRUE(is_ok(held->release()));

@@ -1,17 +1,16 @@
 // Everything the store knows about one lock name, opened for change: the slow path of every verb.
 //
 // open() locks the name's row (creating it if need be), so one book per name is open at a time, whoever has it open.
-// What
-// is changed here becomes visible with commit(), all at once. Then, and not before, wake() interrupts the listeners of
-// those who have news.
+// What is changed here becomes visible with commit(), all at once. Then, and not before, wake() interrupts the
+// listeners of those who have news.
 //
 // The queue is long and mostly of no interest: only its head is read, and one's own place. A book is for one
 // transaction connection, and several books (lock_all) may share one transaction, opened in the order of their names.
 //
 // Expiry and absence. A holder whose `expires` has passed is dropped by the next who looks. A holder may renew itself
 // without opening the book, by one statement on its own row: so a row in holdfast_entry is dropped by a statement
-// that looks
-// at `expires` again. A holder whose client's connection is gone is dropped after its grace (see session.hpp).
+// that looks at `expires` again. A holder whose client's connection is gone is dropped after its grace (see
+// session.hpp).
 #pragma once
 
 #include "engines/mysql/connection.hpp"
@@ -86,8 +85,7 @@ class book {
   // When the first holder's time is over; 0 when there is none.
   microseconds_count first_expiry() const;
   // The client whose end would bring this waiter forward: of whoever waits ahead of it, else of a holder. Empty when
-  // its
-  // connection cannot be watched.
+  // its connection cannot be watched.
   result<std::string> predecessor(const entry& waiting);
 
   bool is_in_use() const noexcept { return !holders_.empty() || !waiters_.empty(); }

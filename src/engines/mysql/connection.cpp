@@ -38,12 +38,6 @@ const statement& who_am_i() {
 
 constexpr std::size_t longest_bytes = 512;  // of a value; the widest column has 255
 
-unsigned whole_seconds(const call& limits) {
-  const auto left = limits.deadline - std::chrono::steady_clock::now();
-  return static_cast<unsigned>(
-      std::clamp<std::int64_t>(std::chrono::ceil<std::chrono::seconds>(left).count(), 1, 60));
-}
-
 server_version read_version(MYSQL* of) {
   server_version out;
   out.text = mysql_get_server_info(of);
@@ -133,11 +127,11 @@ result<std::unique_ptr<connection>> connection::open(const settings& how, watchd
 result<void> connection::connect(watchdog& by, const call& limits) {
   handle_ = mysql_init(nullptr);
   if (handle_ == nullptr) return error{errc::unavailable, "There is no memory for a connection."};
-  const unsigned seconds = whole_seconds(limits);
   const unsigned for_long = 120;  // a back-stop; the watchdog is faster
   const unsigned off = 0;
   const my_bool no = 0, yes = 1;
-  mysql_options(handle_, MYSQL_OPT_CONNECT_TIMEOUT, &seconds);
+  mysql_options(handle_, MYSQL_OPT_NONBLOCK, nullptr);
+  mysql_options(handle_, MYSQL_OPT_CONNECT_TIMEOUT, &for_long);
   mysql_options(handle_, MYSQL_OPT_READ_TIMEOUT, &for_long);
   mysql_options(handle_, MYSQL_OPT_WRITE_TIMEOUT, &for_long);
   mysql_options(handle_, MYSQL_OPT_LOCAL_INFILE, &off);
@@ -153,9 +147,7 @@ result<void> connection::connect(watchdog& by, const call& limits) {
   }
   const unsigned protocol = how_.socket.empty() ? MYSQL_PROTOCOL_TCP : MYSQL_PROTOCOL_SOCKET;
   mysql_options(handle_, MYSQL_OPT_PROTOCOL, &protocol);
-  if (mysql_real_connect(handle_, how_.host.c_str(), how_.user.c_str(), how_.password.c_str(),
-                         how_.database.c_str(), how_.port,
-                         how_.socket.empty() ? nullptr : how_.socket.c_str(), 0) == nullptr) {
+  if (!shake_hands(limits)) {
     broken_ = true;
     return failed(mysql_errno(handle_), mysql_error(handle_), false);
   }
@@ -164,6 +156,31 @@ result<void> connection::connect(watchdog& by, const call& limits) {
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
   leash_ = std::make_unique<watchdog::leash>(by, socket);
   return {};
+}
+
+// Step by step, because the driver's own time-out is in whole seconds, counts anew for each step, and knows no stop.
+bool connection::shake_hands(const call& limits) {
+  constexpr std::chrono::milliseconds between_looks{50};  // at the stop token
+  MYSQL* connected = nullptr;
+  int wanted = mysql_real_connect_start(&connected, handle_, how_.host.c_str(), how_.user.c_str(),
+                                        how_.password.c_str(), how_.database.c_str(), how_.port,
+                                        how_.socket.empty() ? nullptr : how_.socket.c_str(), 0);
+  while (wanted != 0) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        limits.deadline - std::chrono::steady_clock::now());
+    const bool in_time = left.count() > 0 && !limits.stop.stop_requested();
+    pollfd socket{static_cast<int>(mysql_get_socket(handle_)), 0, 0};
+    if ((wanted & MYSQL_WAIT_READ) != 0) socket.events |= POLLIN;
+    if ((wanted & MYSQL_WAIT_WRITE) != 0) socket.events |= POLLOUT;
+    const auto look = static_cast<int>(std::min(left, between_looks).count());
+    if (in_time && ::poll(&socket, 1, look) == 0) continue;
+    int ready = in_time ? 0 : MYSQL_WAIT_TIMEOUT;
+    if (in_time && (socket.revents & ~POLLOUT) != 0) ready |= wanted & MYSQL_WAIT_READ;
+    if (in_time && (socket.revents & ~POLLIN) != 0) ready |= wanted & MYSQL_WAIT_WRITE;
+    if (ready == 0) ready = wanted & (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE);
+    wanted = mysql_real_connect_cont(&connected, handle_, ready);
+  }
+  return connected != nullptr;
 }
 
 result<void> connection::introduce(const call& limits) {

@@ -122,6 +122,7 @@ class connection {
   struct prepared;
   connection(const settings& how, kind what);
   result<void> connect(watchdog& by, const call& limits);
+  bool shake_hands(const call& limits);
   result<void> introduce(const call& limits);
   result<void> command(const char* text);
   result<prepared*> prepare(const statement& what);

@@ -93,6 +93,7 @@ mysql_engine::~mysql_engine() {
   waits_.look_again_all();
   keeper_.finish();
   workers_.finish();
+  releasers_.finish();
   waits_.look_again_all();  // those who had begun meanwhile
   if (ear_) ear_->finish();
   timers_.finish();

@@ -167,9 +167,8 @@ void listener::listen(connection& on) {
 }
 
 // One to watch: him. Several: nobody in particular, but not for long, and then all are asked for. Nobody to watch is
-// our own
-// session, which is as good a lock to sleep on as any, and whose end concerns us more. (SLEEP would be the plain way
-// to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
+// our own session, which is as good a lock to sleep on as any, and whose end concerns us more. (SLEEP would be the
+// plain way to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
 result<void> listener::sleep(connection& on) {
   std::set<std::string> whom;
   {

@@ -1,16 +1,15 @@
 // One connection per client on which it hears that something has happened to one of its waiters. Begun when somebody
 // first waits, so a client that never waits does not have it.
 //
-// It sleeps in a statement on the server, a GET_LOCK that nobody means to let succeed. Whoever has news for us
-// writes them into holdfast_entry and then interrupts
-// that statement (KILL QUERY; the same user may); then one SELECT reads all the news there are. The user lock that the
-// connection holds tells others its current number, and that it is there at all: who has no listener is skipped.
+// It sleeps in a statement on the server, a GET_LOCK that nobody means to let succeed. Whoever has news for us writes
+// them into holdfast_entry and then interrupts that statement (KILL QUERY; the same user may); then one SELECT reads
+// all the news there are. The user lock that the connection holds tells others its current number, and that it is
+// there at all: who has no listener is skipped.
 //
 // While it sleeps it also watches: the statement is a GET_LOCK on the user lock of the client ahead of our waiter
 // (session.hpp), which is free at once when that client dies. Only the client right ahead is watched, so a hand-over
-// changes
-// nothing for those who are further back. With several waiters it sleeps in turns of half a grace, and then asks for
-// all of them at once.
+// changes nothing for those who are further back. With several waiters it sleeps in turns of half a grace, and then
+// asks for all of them at once.
 #pragma once
 
 #include "engines/mysql/session.hpp"

@@ -41,7 +41,7 @@ class releases {
  private:
   std::atomic<unsigned> count_{0};
   std::mutex guard_;
-  std::condition_variable ended_;
+  std::condition_variable_any ended_;
   std::map<std::string, unsigned, std::less<>> all_;
 };
 
@@ -152,8 +152,11 @@ class mysql_engine final : public engine {
   const std::string place_;  // of the store, for people and for releases_
   releases& releases_ = releases::under_way();
 
+  // They go first: they use everything above. Releases have threads of their own, because what is asked about a name
+  // waits for its releases, and must not keep them from being served.
   workers keeper_{1};
-  workers workers_{4};  // go first: they use everything above
+  workers releasers_{2};
+  workers workers_{4};
 };
 
 capabilities describe(const settings& how, const session& with);

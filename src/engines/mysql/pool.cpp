@@ -55,7 +55,7 @@ result<pool::lease> pool::take(const call& limits, std::string_view name) {
   {
     std::unique_lock lock{guard_};
     const auto can_go_on = [this] { return !idle_.empty() || count_ < how_.connections; };
-    if (!can_go_on() && !freed_.wait_until(lock, limits.deadline, can_go_on))
+    if (!can_go_on() && !freed_.wait_until(lock, limits.stop, limits.deadline, can_go_on))
       return error{
           errc::unavailable,
           fmt::format("{}: all {} connections are in use (connections=).", how_.url, count_)};

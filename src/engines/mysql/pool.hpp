@@ -1,9 +1,8 @@
 // Connections for the verbs: as many as are in use at once, up to a limit, and then kept.
 //
 // A connection that was given up in the middle of a statement leaves a ghost: the statement may still run on the
-// server,
-// and take a lock for an owner that core has settled meanwhile. So the pool remembers ghosts, and settle() lays
-// them first.
+// server, and take a lock for an owner that core has settled meanwhile. So the pool remembers ghosts, and settle()
+// lays them first.
 #pragma once
 
 #include "engines/mysql/connection.hpp"
@@ -62,7 +61,7 @@ class pool {
   ghosts& ghosts_;
   const connection::kind kind_;
   std::mutex guard_;
-  std::condition_variable freed_;
+  std::condition_variable_any freed_;
   std::vector<std::unique_ptr<connection>> idle_;
   unsigned count_ = 0;  // idle or in use
 };

@@ -62,8 +62,7 @@ result<void> mysql_engine::release_slowly(std::string_view name, const owner_id&
 }
 
 // Never destroyed: a client may be closed while the program ends. A forked child begins with an empty one: what is
-// under way
-// in its parent does not end here, and the guard may be locked for good.
+// under way in its parent does not end here, and the guard may be locked for good.
 releases& releases::under_way() {
   struct of_process {
     std::uint64_t born = support::fork_generation();
@@ -94,14 +93,14 @@ void releases::end(const std::string& what) {
 
 void releases::wait_for(const std::string& what, const call& limits) {
   std::unique_lock lock{guard_};
-  ended_.wait_until(lock, limits.deadline, [&] { return !all_.contains(what); });
+  ended_.wait_until(lock, limits.stop, limits.deadline, [&] { return !all_.contains(what); });
 }
 
 void mysql_engine::start_release(const grant& held, const call& limits,
                                  completion<void>& done) noexcept {
   auto what = place_ + std::string{held.name};
   releases_.begin(what);
-  workers_.post([this, what = std::move(what), &held, &limits, &done] {
+  releasers_.post([this, what = std::move(what), &held, &limits, &done] {
     auto outcome = release_now(held, limits);
     releases_.end(what);
     done.complete(std::move(outcome));
@@ -170,9 +169,8 @@ void mysql_engine::read_mail() noexcept {
 // ---- sweeping
 
 // One client in ten minutes, whoever comes first: rows of names that were free for a day, entries of dead clients on
-// names
-// that nobody has looked at since, and old sessions. A token never goes back for it, because the next one is not below
-// the clock.
+// names that nobody has looked at since, and old sessions. A token never goes back for it, because the next one is
+// not below the clock.
 void mysql_engine::sweep() noexcept {
   using std::chrono::hours;
   using std::chrono::microseconds;

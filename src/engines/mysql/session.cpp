@@ -67,7 +67,7 @@ result<void> session::connect(const call& limits) {
   }
   connection_ = std::move(*fresh);
   version_ = connection_->version();
-  look_at_all_ = true;
+  look_at_all_ = last_.id != 0;  // not the first: what we knew may be wrong
   return {};
 }
 

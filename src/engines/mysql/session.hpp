@@ -1,15 +1,13 @@
 // A client's session: one connection of its own that holds a user lock named after the client (GET_LOCK), and on which
 // all its grants are renewed.
 //
-// Presence. While the connection lives, nobody else can have that user lock; when the process dies, the server frees it
-// within a millisecond. With a grace (?grace=, 2 s unless told otherwise) others may take our locks once they have
-// found
-// the user lock free for that long, and the grant is older than that, although its ttl has not passed. So
-// a lease must not be believed for longer than the grace after the last proof that the connection was there, or
-// after the grant was asked for. The proof is an answered statement on this very connection: connections do not come
-// back
-// to life, so it was there at least until that statement was sent. Every grant is thus reported with a ttl of at
-// most the grace, core renews it that often, and renew() turns most of those renewals into one small SELECT; rows are
+// Presence. While the connection lives, nobody else can have that user lock; when the process dies, the server frees
+// it within a millisecond. With a grace (?grace=, 2 s unless told otherwise) others may take our locks once they have
+// found the user lock free for that long, and the grant is older than that, although its ttl has not passed. So a
+// lease must not be believed for longer than the grace after the last proof that the connection was there, or after
+// the grant was asked for. The proof is an answered statement on this very connection: connections do not come back
+// to life, so it was there at least until that statement was sent. Every grant is thus reported with a ttl of at most
+// the grace, core renews it that often, and renew() turns most of those renewals into one small SELECT; rows are
 // written at a third of the real ttl.
 //
 // A half-open connection (the client's machine vanished without a word) keeps the user lock for as long as the server

@@ -3,13 +3,11 @@
 //   mysql://[user[:password]@]host[:port]/database[?options]
 //
 //   socket=/run/mysqld/mysqld.sock   a Unix socket instead of the host's port
-//   create=1            make the tables when they are missing (needs the CREATE grant); else see `holdfast schema
-// mysql`
+//   create=1            make the tables when they are missing (needs the CREATE grant); else `holdfast schema mysql`
 //   grace=2s            how long a client's connection may be gone before others may take its locks; 0: never before
 //                       the ttl
 //   wait=auto|push|poll how waiters learn that it is their turn: told by whoever releases (push), or by asking ever
-// less
-//                       often (poll); auto finds out whether the server allows the first
+//                       less often (poll); auto finds out whether the server allows the first
 //   connections=8       at most, of each of the two kinds that the pool has
 //   password_file= password_env=     where the password is
 //   tls=auto|on|off     auto: off for a socket or a loopback address, on otherwise. On means verified: the

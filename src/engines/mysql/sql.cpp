@@ -42,8 +42,7 @@ std::string columns_of_entry(std::string_view table = "") {
 // look at, comes last. VALUES(since) is "now". Won when rows were affected; the token is the insert id.
 //
 // Free: nobody holds it and `more` is 0, so nobody waits either. Again: it is ours already (the answer was lost, or
-// core
-// asks a second time); then it is as if it were renewed.
+// core asks a second time); then it is as if it were renewed.
 std::string enter_text() {
   constexpr std::string_view is_free = "more=0 AND expires<=VALUES(since)";
   constexpr std::string_view is_again =
@@ -66,8 +65,7 @@ std::string enter_text() {
 }
 
 // Is it surely taken? By a holder who is there, beside whom we do not fit, or, in fifo order, by a waiter who is
-// there. Takes
-// no locks, so it neither waits for those who are changing the name just now, nor do they for it.
+// there. Takes no locks, so it neither waits for those who are changing the name just now, nor do they for it.
 std::string glance_text() {
   const auto session = [](std::string_view of) {
     return fmt::format("IS_USED_LOCK({}) IS NOT NULL",
@@ -126,10 +124,13 @@ void one_name(statements& out) {
   out.lock_row = {
       fmt::format("SELECT {} FROM holdfast_lock WHERE name=? FOR UPDATE", columns_of_lock()),
       std::string{lock_types}};
+  // Not INSERT IGNORE: when the row is there already, that locks it for reading, and two who then want it for writing
+  // wait for each other.
   out.insert_row = {
       fmt::format(
-          "INSERT IGNORE INTO holdfast_lock(name,capacity,fence,places,more,client,seq,mode,weight,"
-          "token,ttl,grace,since,expires,was,label) VALUES(?,?,{0},0,0,?,0,0,0,0,0,0,{0},0,'','')",
+          "INSERT INTO holdfast_lock(name,capacity,fence,places,more,client,seq,mode,weight,"
+          "token,ttl,grace,since,expires,was,label) VALUES(?,?,{0},0,0,?,0,0,0,0,0,0,{0},0,'','') "
+          "ON DUPLICATE KEY UPDATE fence=fence",
           now_us),
       "", true};
   out.update_row = {
@@ -335,16 +336,15 @@ void sweeping(statements& out) {
   out.insert_sweep = {
       "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'(sweeper)',0,0,0)",
       "", true};
-  out.free_rows = {
-      fmt::format(
-          "SELECT name FROM holdfast_lock WHERE more=0 AND expires<{0} AND since<{0}-? LIMIT 1000",
-          now_us),
-      "b"};
-  out.delete_row = {
-      fmt::format(
-          "DELETE FROM holdfast_lock WHERE name=? AND more=0 AND expires<{0} AND since<{0}-?",
-          now_us),
-      "", true};
+  // A fence ahead of the clock (which was put back) stays: the name's next token must not be older.
+  out.free_rows = {fmt::format("SELECT name FROM holdfast_lock WHERE more=0 AND expires<{0} AND "
+                               "since<{0}-? AND fence<{0} LIMIT 1000",
+                               now_us),
+                   "b"};
+  out.delete_row = {fmt::format("DELETE FROM holdfast_lock WHERE name=? AND more=0 AND expires<{0} "
+                                "AND since<{0}-? AND fence<{0}",
+                                now_us),
+                    "", true};
   out.stale_names = {
       fmt::format(
           "SELECT DISTINCT name FROM holdfast_entry WHERE space=0 AND expires<{}-? LIMIT 1000",

@@ -1,10 +1,10 @@
 // Every statement of this engine, and the tables they are about.
 //
 // holdfast_lock     a row per lock name. It carries the fence and room for one holder, so that an uncontended
-// acquire and
-//                   release are one statement each. Whoever changes anything else about the name locks this row first.
+//                   acquire and release are one statement each. Whoever changes anything else about the name locks
+//                   this row first.
 // holdfast_entry    further holders, waiters and observers of a name; `more` in holdfast_lock says whether there may
-// be any
+//                   be any
 // holdfast_session  a row per client: where it runs, and since when its connection has been found gone
 // holdfast_counter  latches and barriers
 //

@@ -1,6 +1,5 @@
 // Cuts connections whose call takes too long. Connector/C knows time-outs in whole seconds, set once per connection,
-// and
-// no way to be interrupted; a shut down socket ends any call at once.
+// and no way to be interrupted; a shut down socket ends any call at once.
 //
 // To arm it costs a few nanoseconds: its thread sleeps until the earliest deadline it knows of, and is woken only by an
 // earlier one.

@@ -10,13 +10,13 @@
 #include "support/fault_proxy.hpp"
 #include "support/loss_recorder.hpp"
 #include "support/redis_server.hpp"
+#include "support/required.hpp"
 #include "support/wait_until.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <future>
 #include <mutex>
 #include <string>
@@ -31,9 +31,7 @@ class redis_faults : public ::testing::Test {
   void SetUp() override {
     const auto redis = redis_server::available();
     if (redis) return;
-    const char* list = std::getenv("HOLDFAST_REQUIRE_ENGINES");
-    const auto among = "," + std::string{list == nullptr ? "" : list} + ",";
-    ASSERT_TRUE(among != ",all," && among.find(",redis,") == std::string::npos) << redis.why;
+    ASSERT_FALSE(is_required("redis")) << redis.why;
     GTEST_SKIP() << redis.why;
   }
 };
@@ -88,6 +86,22 @@ inline result<lease> get(std::future<result<lease>>& waiting,
   if (waiting.wait_for(limit) != std::future_status::ready)
     return error{errc::timed_out, "the test has no more patience"};
   return waiting.get();
+}
+
+inline bool is_ready(const std::future<result<lease>>& answer) {
+  return answer.wait_for(0s) == std::future_status::ready;
+}
+
+// A typed error whose sentence names the lock, the store, and a word about what happened. Empty: need not.
+template <class T>
+::testing::AssertionResult refuses(const result<T>& outcome, errc code, std::string_view name,
+                                   std::string_view store, std::string_view word) {
+  if (auto coded = fails_with(outcome, code); !coded) return coded;
+  for (const auto part : {name, store, word})
+    if (outcome.error().message().find(part) == std::string::npos)
+      return ::testing::AssertionFailure()
+             << "no \"" << part << "\" in: " << outcome.error().message();
+  return ::testing::AssertionSuccess();
 }
 
 // ---- the server's view

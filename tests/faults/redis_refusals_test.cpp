@@ -12,17 +12,6 @@ namespace {
 
 class redis_refusals : public redis_faults {};
 
-template <class T>
-::testing::AssertionResult refuses(const result<T>& outcome, errc code, std::string_view name,
-                                   std::string_view store, std::string_view word) {
-  if (auto coded = fails_with(outcome, code); !coded) return coded;
-  for (const auto part : {name, store, word})
-    if (outcome.error().message().find(part) == std::string::npos)
-      return ::testing::AssertionFailure()
-             << "no \"" << part << "\" in: " << outcome.error().message();
-  return ::testing::AssertionSuccess();
-}
-
 TEST_F(redis_refusals, no_server) {
   redis_server server;
   const auto a = client::open(server.url());

@@ -11,8 +11,9 @@ namespace holdfast::testing {
 
 class temp_dir {
  public:
-  temp_dir() {
-    auto pattern = (std::filesystem::temp_directory_path() / "holdfast-test-XXXXXX").string();
+  temp_dir() : temp_dir(std::filesystem::temp_directory_path()) {}
+  explicit temp_dir(const std::filesystem::path& under) {
+    auto pattern = (under / "holdfast-test-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = pattern;
   }

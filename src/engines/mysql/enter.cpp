@@ -305,7 +305,7 @@ result<progress> mysql_engine::await(const ticket& place, const call& limits) {
   call only_stop;
   only_stop.stop = limits.stop;
   const auto number = place.owner.sequence;
-  waits_.begin(number, only_stop, [&](const std::optional<told_grant>& what) {
+  waits_.for_grant(number, only_stop, [&](const std::optional<told_grant>& what) {
     news = what;
     bed.set(1);
   });
@@ -321,11 +321,11 @@ void mysql_engine::start_await(const ticket& place, const call& limits,
                                completion<progress>& done) noexcept {
   auto bounded = limits;
   bounded.deadline = std::min(limits.deadline, place.recheck_at);
-  waits_.begin(place.owner.sequence, bounded,
-               [this, &place, &done](const std::optional<told_grant>& news) {
-                 if (news && ear_) ear_->unwatch(place.owner.sequence);
-                 done.complete(read_told(news, place));
-               });
+  waits_.for_grant(place.owner.sequence, bounded,
+                   [this, &place, &done](const std::optional<told_grant>& news) {
+                     if (news && ear_) ear_->unwatch(place.owner.sequence);
+                     done.complete(read_told(news, place));
+                   });
 }
 
 result<void> mysql_engine::leave(const ticket& place, const call& limits) {

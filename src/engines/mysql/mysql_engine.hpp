@@ -13,6 +13,7 @@
 #include "engines/mysql/waits.hpp"
 #include "engines/mysql/watchdog.hpp"
 #include "engines/mysql/workers.hpp"
+#include "engines/watching.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -123,12 +124,9 @@ class mysql_engine final : public engine {
   error not_held(std::string_view name, const owner_id& owner) const;
 
   // Watching (watch.cpp).
-  struct look {
-    bool changed = false;
-    steady_time again = steady_time::max();
-  };
-  result<look> look_at(watch_kind kind, std::string_view name, std::uint64_t seen,
-                       std::uint64_t number, const call& limits);
+  result<engines::watching::sight> look_at(watch_kind kind, std::string_view name,
+                                           std::uint64_t seen, std::uint64_t number,
+                                           const call& limits);
   void stop_observing(watch_kind kind, std::string_view name, std::uint64_t number) noexcept;
   void tell_observers_of_counter(connection& on, std::string_view name);
   result<counter> change_counter(connection& on, const counter_request& ask);

@@ -72,9 +72,11 @@ std::string schema() {
   std::string out =
       "-- The tables of holdfast's mysql engine, for MariaDB 10.3 and MySQL 8.0 or newer.\n"
       "-- Run this in the database that the store address names, as a user who may create tables.\n"
-      "-- What the user in the address needs:\n"
-      "--   GRANT SELECT, INSERT, UPDATE, DELETE ON thedatabase.holdfast_lock TO theuser;\n"
-      "--   and the same on holdfast_entry, holdfast_session and holdfast_counter.\n";
+      "-- All that the user in the address needs, besides CREATE with ?create=1:\n";
+  for (const char* table :
+       {"holdfast_lock", "holdfast_entry", "holdfast_session", "holdfast_counter"})
+    out += std::string{"--   GRANT SELECT, INSERT, UPDATE, DELETE ON thedatabase."} + table +
+           " TO theuser;\n";
   for (const auto& one : schema_statements()) out += "\n" + one + ";\n";
   return out;
 }

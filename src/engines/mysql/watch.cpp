@@ -1,9 +1,8 @@
 // Counters, and being told of changes.
+#include "engines/awaiting.hpp"
 #include "engines/counter_rule.hpp"
 #include "engines/mysql/errors.hpp"
 #include "engines/mysql/mysql_engine.hpp"
-
-#include "support/parker.hpp"
 
 #include <algorithm>
 
@@ -25,22 +24,6 @@ bool is_forgotten(const row& one) {
   const auto keep = one.number(3);
   return keep > 0 && one.number(4) >= one.number(2) && one.number(4) - one.number(2) >= keep;
 }
-
-class awaited final : public completion<void> {
- public:
-  void complete(result<void> outcome) noexcept override {
-    outcome_.emplace(std::move(outcome));
-    bed_.set(1);
-  }
-  result<void> get() {
-    bed_.wait(steady_time::max());
-    return std::move(*outcome_);
-  }
-
- private:
-  support::parker bed_;
-  std::optional<result<void>> outcome_;
-};
 
 }  // namespace
 
@@ -123,10 +106,10 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
 // ---- watching
 
 // Registers as an observer, and then looks: what changes in between finds us registered.
-result<mysql_engine::look> mysql_engine::look_at(watch_kind kind, std::string_view name,
-                                                 std::uint64_t seen, std::uint64_t number,
-                                                 const call& limits) {
-  look out;
+result<engines::watching::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
+                                                       std::uint64_t seen, std::uint64_t number,
+                                                       const call& limits) {
+  engines::watching::sight out;
   std::uint64_t version = 0;
   nanoseconds until = longest_look;
   const std::string_view me = session_.client();
@@ -185,84 +168,61 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
   });
 }
 
-// Ready to hear, then looks, then sleeps until it hears or for a while; and again, until it has changed.
-class mysql_engine::watching {
+// Told by its listener, where there is one; else it asks, ever less often. Looks on a worker, because that blocks.
+class mysql_engine::watching final : public engines::watching {
  public:
   watching(mysql_engine& in, watch_kind kind, std::string_view name, std::uint64_t seen,
            const call& limits, completion<void>& done)
-      : in_(in),
+      : engines::watching(in.clock_, limits, done),
+        in_(in),
         kind_(kind),
         name_(name),
         seen_(seen),
-        limits_(limits),
-        done_(done),
         number_(first_observer + in.last_observer_.fetch_add(1)) {}
+  ~watching() override { in_.stop_observing(kind_, name_, number_); }
 
-  void look_again() {
-    if (in_.ending_ || limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline)
-      return finish({});
-    auto until = limits_;
-    until.deadline = std::min(limits_.deadline, in_.clock_.now() + longest_look);
+ private:
+  bool is_ending() const override { return in_.ending_; }
+  void go_on() override {
+    in_.workers_.post([this] { look_again(); });
+  }
+  void listen(const call& until) override {
     if (in_.ear_) {
       static_cast<void>(in_.ear_->ensure(until));
       in_.ear_->observe(number_);
     }
-    in_.waits_.begin(number_, until, [this](const std::optional<told_grant>&) { step(); });
-    answered(in_.look_at(kind_, name_, seen_, number_, until));
+    in_.waits_.for_grant(number_, until, [this](const std::optional<told_grant>&) { heard(); });
   }
-
- private:
-  // Both the answer and the wake-up come, in either order.
-  void answered(const result<look>& got) {
-    if (!got && got.error().code() != errc::outcome_unknown) failure_ = got.error();
-    changed_ = got && got->changed;
-    if (changed_ || failure_) {
-      in_.waits_.look_again(number_);
-    } else {
-      auto again = got ? got->again : in_.clock_.now() + longest_poll;
-      if (!in_.ear_) {
-        poll_ = std::clamp<nanoseconds>(poll_ * 3 / 2, first_poll, longest_poll);
-        again = std::min(again, in_.clock_.now() + poll_);
-      }
-      in_.timers_.at(again, [in = &in_, number = number_] { in->waits_.look_again(number); });
+  void look(const call& until) override {
+    auto found = in_.look_at(kind_, name_, seen_, number_, until);
+    if (!in_.ear_) {
+      poll_ = std::clamp<nanoseconds>(poll_ * 3 / 2, first_poll, longest_poll);
+      if (found) found->again = std::min(found->again, clock_.now() + poll_);
     }
-    step();
+    saw(found);
   }
-  void step() {
-    if (steps_.fetch_add(1) % 2 == 0) return;
-    if (failure_) return finish(*failure_);
-    if (changed_) return finish({});
-    in_.workers_.post([this] { look_again(); });
-  }
-  void finish(result<void> outcome) {
-    auto& done = done_;
-    in_.stop_observing(kind_, name_, number_);
-    delete this;
-    done.complete(std::move(outcome));
+  void wake() override { in_.waits_.look_again(number_); }
+  void wake_at(steady_time when) override {
+    in_.timers_.at(when, [in = &in_, number = number_] { in->waits_.look_again(number); });
   }
 
   mysql_engine& in_;
   const watch_kind kind_;
   const std::string_view name_;
   const std::uint64_t seen_;
-  const call& limits_;
-  completion<void>& done_;
   const std::uint64_t number_;
-  std::optional<error> failure_;
-  bool changed_ = false;
   nanoseconds poll_{first_poll};
-  std::atomic<unsigned> steps_{0};
 };
 
 void mysql_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                                const call& limits, completion<void>& done) noexcept {
   auto* one = new watching{*this, kind, name, seen, limits, done};
-  workers_.post([one] { one->look_again(); });
+  workers_.post([one] { one->begin(); });
 }
 
 result<void> mysql_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                                  const call& limits) {
-  awaited done;
+  awaiting<void> done;
   start_watch(kind, name, seen, limits, done);
   return done.get();
 }

@@ -1,7 +1,8 @@
 #include "engines/redis/native.hpp"
 
-#include "engines/redis/awaiting.hpp"
+#include "engines/awaiting.hpp"
 #include "engines/redis/diagnose.hpp"
+#include "engines/watching.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
 
@@ -442,74 +443,54 @@ result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t
   return done.get();
 }
 
-// Asks the store to be told, and what the version is; then sleeps until it is told, or for a while. What changes
-// between
-// the two finds us registered, and its message may come before we sleep: so first we are ready to hear it.
-class native::watching {
+// The store is asked to tell us, and for the version, in one script.
+class native::watching final : public engines::watching {
  public:
   watching(native& in, watch_kind kind, std::string_view name, std::uint64_t seen,
            const call& limits, completion<void>& done)
-      : in_(in), kind_(kind), name_(name), seen_(seen), limits_(limits), done_(done) {}
-
-  void look() {
-    if (limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline) return finish({});
-    call until = limits_;
-    until.deadline = std::min(limits_.deadline, in_.clock_.now() + 5s);
-    in_.waits_->for_change(topic_of(kind_, name_), until,
-                           [this](const std::optional<pushed_grant>&) { woken(); });
-    in_.link_->post(in_.link_->of(name_), in_.observe_command(kind_, name_), until, name_,
-                    [this](const result<answer>& got) { answered(got); });
-  }
+      : engines::watching(in.clock_, limits, done),
+        in_(in),
+        kind_(kind),
+        name_(name),
+        seen_(seen) {}
 
  private:
-  // Both the answer and the wake-up come, in either order.
-  void answered(const result<answer>& got) {
-    if (!got && got.error().code() != errc::outcome_unknown) failure_ = got.error();
-    const auto* items = got ? &got->values.front().items : nullptr;
-    if (items != nullptr && items->size() == 2) {
-      std::uint64_t version = 0;
-      const auto text = (*items)[0].text;
-      std::from_chars(text.data(), text.data() + text.size(), version);
-      changed_ = version != seen_;
-      again_ = std::chrono::milliseconds{(*items)[1].integer};
-    }
-    if (changed_ || failure_) {
-      in_.waits_->changed(topic_of(kind_, name_));  // wakes us, and others who then look again
-    } else if (again_ < 5s) {
-      in_.link_->driver().at(
-          in_.clock_.now() + again_,
-          [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
-    }
-    step();
+  void listen(const call& until) override {
+    in_.waits_->for_change(topic_of(kind_, name_), until,
+                           [this](const std::optional<pushed_grant>&) { heard(); });
   }
-  void woken() { step(); }
-  void step() {
-    if (++steps_ % 2 != 0) return;
-    if (failure_) return finish(*failure_);
-    if (changed_) return finish({});
-    look();
+  void look(const call& until) override {
+    in_.link_->post(in_.link_->of(name_), in_.observe_command(kind_, name_), until, name_,
+                    [this](const result<answer>& got) { saw(read(got)); });
   }
-  void finish(result<void> outcome) {
-    auto& done = done_;
-    delete this;
-    done.complete(std::move(outcome));
+  // Others who watch the same look again, too.
+  void wake() override { in_.waits_->changed(topic_of(kind_, name_)); }
+  void wake_at(steady_time when) override {
+    in_.link_->driver().at(
+        when, [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
+  }
+  result<sight> read(const result<answer>& got) const {
+    if (!got) return got.error();
+    sight out;
+    const auto& items = got->values.front().items;
+    if (items.size() != 2) return out;
+    std::uint64_t version = 0;
+    const auto text = items[0].text;
+    std::from_chars(text.data(), text.data() + text.size(), version);
+    out.changed = version != seen_;
+    out.again = clock_.now() + std::chrono::milliseconds{items[1].integer};
+    return out;
   }
 
   native& in_;
   const watch_kind kind_;
   const std::string_view name_;
   const std::uint64_t seen_;
-  const call& limits_;
-  completion<void>& done_;
-  std::optional<error> failure_;
-  bool changed_ = false;
-  nanoseconds again_{5s};
-  std::atomic<unsigned> steps_{0};
 };
 
 void native::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                          const call& limits, completion<void>& done) noexcept {
-  (new watching{*this, kind, name, seen, limits, done})->look();
+  (new watching{*this, kind, name, seen, limits, done})->begin();
 }
 
 // ---- messages

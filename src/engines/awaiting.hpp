@@ -7,7 +7,7 @@
 
 #include <optional>
 
-namespace holdfast::engines::redis {
+namespace holdfast::engines {
 
 template <class T>
 class awaiting final : public completion<T> {
@@ -26,4 +26,4 @@ class awaiting final : public completion<T> {
   std::optional<result<T>> outcome_;
 };
 
-}  // namespace holdfast::engines::redis
+}  // namespace holdfast::engines

@@ -1,0 +1,235 @@
+// Who of this client waits for what, and the news that end the waiting.
+//
+// News may come before the one it is for has begun to wait (its answer "you are queued" was still on the way), so
+// grants for owners unknown here are kept for a while.
+//
+// News: what the store tells of a grant. Timers: at(when, work) gives something that cancel() takes.
+#pragma once
+
+#include <holdfast/engine.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace holdfast::engines {
+
+template <class News, class Timers>
+class waits {
+ public:
+  // Called once, without locks: with the grant, or with nothing for "look again" (a hint, the deadline, stop, or the
+  // connection was lost).
+  using wake = std::function<void(std::optional<News>)>;
+
+  // `begun` is called, without locks, whenever somebody has begun to wait.
+  explicit waits(Timers& timers, std::function<void()> begun = {})
+      : timers_(timers), begun_(std::move(begun)) {}
+  waits(const waits&) = delete;
+  waits& operator=(const waits&) = delete;
+  ~waits() { look_again_all(); }
+
+  // Waits for the grant of the owner with this sequence number (or what else has a number), or for a change of `topic`.
+  // The limits are copied: the caller's may be gone as soon as `done` has been called, which can be before these return.
+  void for_grant(std::uint64_t number, call limits, wake done);
+  void for_change(std::string topic, call limits, wake done);
+  bool any() const {
+    const std::lock_guard lock{guard_};
+    return !all_.empty();
+  }
+
+  void granted(std::uint64_t number, const News& what);
+  void look_again(std::uint64_t number);
+  void changed(const std::string& topic);
+  void look_again_all();
+  // Its owner has its answer from elsewhere.
+  void forget(std::uint64_t number) {
+    const std::lock_guard lock{guard_};
+    if (!early_.empty()) early_.erase(number);
+  }
+
+ private:
+  static constexpr auto news_kept = std::chrono::minutes{1};
+  static constexpr std::size_t news_looked_through = 64;
+  using id = std::uint64_t;  // of a wait; 0: none
+  using timer = decltype(std::declval<Timers&>().at(steady_time{}, std::function<void()>{}));
+
+  struct on_stop {
+    waits* in;
+    id which;
+    void operator()() const noexcept { in->end(which, std::nullopt); }
+  };
+  // Whoever takes it out of all_ wakes it; so it is woken once.
+  struct waiter {
+    id which = 0;
+    std::optional<std::uint64_t> number{};
+    std::string topic{};
+    wake done{};
+    std::optional<waits::timer> timer{};
+    std::optional<std::stop_callback<on_stop>> stop{};
+  };
+  struct early {
+    News what;
+    steady_time since;
+  };
+
+  void begin(const std::shared_ptr<waiter>& one, const call& limits);
+  void end(id which, std::optional<News> news);
+  void take_out(const waiter& one);
+  id find(std::uint64_t number) const {
+    const auto at = by_number_.find(number);
+    return at == by_number_.end() ? 0 : at->second;
+  }
+
+  Timers& timers_;
+  const std::function<void()> begun_;
+  mutable std::mutex guard_;
+  id last_ = 0;
+  std::unordered_map<id, std::shared_ptr<waiter>> all_;
+  std::unordered_map<std::uint64_t, id> by_number_;
+  std::multimap<std::string, id, std::less<>> by_topic_;
+  std::unordered_map<std::uint64_t, early> early_;  // by number
+};
+
+template <class News, class Timers>
+void waits<News, Timers>::for_grant(std::uint64_t number, call limits, wake done) {
+  auto one = std::make_shared<waiter>();
+  one->number = number;
+  one->done = std::move(done);
+  std::optional<News> news;
+  {
+    const std::lock_guard lock{guard_};
+    if (const auto at = early_.find(number); at != early_.end()) {
+      news = std::move(at->second.what);
+      early_.erase(at);
+    } else {
+      one->which = ++last_;
+      all_.emplace(one->which, one);
+      by_number_[number] = one->which;
+    }
+  }
+  if (news) return one->done(std::move(news));
+  begin(one, limits);
+}
+
+template <class News, class Timers>
+void waits<News, Timers>::for_change(std::string topic, call limits, wake done) {
+  auto one = std::make_shared<waiter>();
+  one->topic = std::move(topic);
+  one->done = std::move(done);
+  {
+    const std::lock_guard lock{guard_};
+    one->which = ++last_;
+    all_.emplace(one->which, one);
+    by_topic_.emplace(one->topic, one->which);
+  }
+  begin(one, limits);
+}
+
+// The waiter can be woken from now on, by anybody; `one` keeps it until its timer and callback are known.
+template <class News, class Timers>
+void waits<News, Timers>::begin(const std::shared_ptr<waiter>& one, const call& limits) {
+  if (limits.stop.stop_possible()) one->stop.emplace(limits.stop, on_stop{this, one->which});
+  if (limits.deadline != steady_time::max()) {
+    const auto planned =
+        timers_.at(limits.deadline, [this, which = one->which] { end(which, std::nullopt); });
+    std::unique_lock lock{guard_};
+    if (all_.contains(one->which)) {
+      one->timer = planned;
+    } else {
+      lock.unlock();
+      timers_.cancel(planned);
+    }
+  }
+  if (begun_) begun_();
+}
+
+template <class News, class Timers>
+void waits<News, Timers>::end(id which, std::optional<News> news) {
+  std::shared_ptr<waiter> one;
+  {
+    const std::lock_guard lock{guard_};
+    const auto at = all_.find(which);
+    if (at == all_.end()) return;
+    one = std::move(at->second);
+    all_.erase(at);
+    take_out(*one);
+  }
+  if (one->timer) timers_.cancel(*one->timer);
+  one->done(std::move(news));
+}
+
+// REQUIRES: guard_ is held.
+template <class News, class Timers>
+void waits<News, Timers>::take_out(const waiter& one) {
+  if (one.number) {
+    // Its owner may have begun to wait anew meanwhile.
+    if (find(*one.number) == one.which) by_number_.erase(*one.number);
+    return;
+  }
+  const auto [first, last] = by_topic_.equal_range(one.topic);
+  for (auto i = first; i != last; ++i) {
+    if (i->second != one.which) continue;
+    by_topic_.erase(i);
+    return;
+  }
+}
+
+template <class News, class Timers>
+void waits<News, Timers>::granted(std::uint64_t number, const News& what) {
+  id which = 0;
+  {
+    const std::lock_guard lock{guard_};
+    which = find(number);
+    if (which == 0) {
+      // News for an owner that had its answer by another way stays unread.
+      const auto now = std::chrono::steady_clock::now();
+      if (early_.size() >= news_looked_through)
+        std::erase_if(early_,
+                      [now](const auto& one) { return now - one.second.since > news_kept; });
+      early_.insert_or_assign(number, early{what, now});
+      return;
+    }
+  }
+  end(which, what);
+}
+
+template <class News, class Timers>
+void waits<News, Timers>::look_again(std::uint64_t number) {
+  id which = 0;
+  {
+    const std::lock_guard lock{guard_};
+    which = find(number);
+  }
+  if (which != 0) end(which, std::nullopt);
+}
+
+template <class News, class Timers>
+void waits<News, Timers>::changed(const std::string& topic) {
+  std::vector<id> some;
+  {
+    const std::lock_guard lock{guard_};
+    const auto [first, last] = by_topic_.equal_range(topic);
+    for (auto i = first; i != last; ++i) some.push_back(i->second);
+  }
+  for (const auto which : some) end(which, std::nullopt);
+}
+
+template <class News, class Timers>
+void waits<News, Timers>::look_again_all() {
+  std::vector<id> some;
+  {
+    const std::lock_guard lock{guard_};
+    for (const auto& [which, one] : all_) some.push_back(which);
+  }
+  for (const auto which : some) end(which, std::nullopt);
+}
+
+}  // namespace holdfast::engines

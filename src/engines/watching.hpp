@@ -44,7 +44,9 @@ class watching {
   // Both come, in either order, on any thread.
   void heard() { step(); }
   void saw(const result<sight>& what) {
-    if (!what && what.error().code() != errc::outcome_unknown) failure_ = what.error();
+    // A look that is cut short by the end of our own time is no failure.
+    if (!what && what.error().code() != errc::outcome_unknown && !is_over())
+      failure_ = what.error();
     changed_ = what && what->changed;
     if (changed_ || failure_) {
       wake();
@@ -54,8 +56,7 @@ class watching {
     step();
   }
   void look_again() {
-    if (is_ending() || limits_.stop.stop_requested() || clock_.now() >= limits_.deadline)
-      return finish({});
+    if (is_over()) return finish({});
     call until = limits_;
     until.deadline = std::min(limits_.deadline, clock_.now() + longest_look);
     listen(until);
@@ -66,6 +67,10 @@ class watching {
 
  private:
   static constexpr std::chrono::seconds longest_look{5};
+
+  bool is_over() const {
+    return is_ending() || limits_.stop.stop_requested() || clock_.now() >= limits_.deadline;
+  }
 
   void step() {
     if (steps_.fetch_add(1) % 2 == 0) return;  // the other one is still to come

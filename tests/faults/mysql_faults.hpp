@@ -51,9 +51,9 @@ inline void kill_all_connections(const mariadb_server& server) { server.sql("KIL
 
 // How many user locks are held: one per session, one per listener.
 inline std::uint64_t user_locks(const mariadb_server& server) {
-  return std::stoull(server.sql(
-      "SELECT COUNT(IS_USED_LOCK(CONCAT('holdfast:s:',LOWER(HEX(client))))) + "
-      "COUNT(IS_USED_LOCK(CONCAT('holdfast:l:',LOWER(HEX(client))))) FROM holdfast_session"));
+  return std::stoull(
+      server.sql("SELECT COUNT(IS_USED_LOCK(CONCAT('holdfast:s:',HEX(client)))) + "
+                 "COUNT(IS_USED_LOCK(CONCAT('holdfast:l:',HEX(client)))) FROM holdfast_session"));
 }
 
 inline std::uint64_t deadlocks(const mariadb_server& server) {

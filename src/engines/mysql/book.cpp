@@ -677,7 +677,7 @@ void book::tell(const entry& whom) {
 }
 
 void book::wake() {
-  for (const auto listener : to_wake_) static_cast<void>(on_.run(sql().kill_query, {listener}));
+  for (const auto listener : to_wake_) on_.interrupt(listener);
   to_wake_.clear();
 }
 

@@ -103,6 +103,9 @@ class connection {
 
   // CREATE TABLE and the like.
   result<void> define(const std::string& text);
+  // Ends the statement that another connection runs, or that connection altogether. Best effort: what came of it shows.
+  void interrupt(std::uint64_t other);
+  void end(std::uint64_t other);
   result<void> commit();
   void rollback();  // whatever happens, nothing of the transaction stays
 
@@ -141,7 +144,7 @@ class connection {
   call limits_;
   std::string about_;
   unsigned last_error_ = 0;
-  bool broken_ = false, ghost_ = false;
+  bool broken_ = false, ghost_ = false, in_performance_schema_ = false;
 };
 
 }  // namespace holdfast::engines::mysql

@@ -153,7 +153,7 @@ class mysql_engine final : public engine {
   // They go first: they use everything above. Releases have threads of their own, because what is asked about a name
   // waits for its releases, and must not keep them from being served.
   workers keeper_{1};
-  workers releasers_{2};
+  workers releasers_{4};
   workers workers_{4};
 };
 

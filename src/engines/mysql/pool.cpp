@@ -35,7 +35,7 @@ result<void> ghosts::lay(connection& by, const settings& how, const call& limits
       continue;
     }
     // What comes of it shows in the next look.
-    if (alive) static_cast<void>(by.run(sql().kill_connection, {one.id}));
+    if (alive) by.end(one.id);
     const bool give_up = !alive || by.is_broken() || limits.stop.stop_requested() ||
                          std::chrono::steady_clock::now() >= limits.deadline;
     if (give_up) {

@@ -81,8 +81,7 @@ result<void> session::take_user_lock(connection& on) {
     if (got->front().number(0) == 1) return {};
     if (attempt == 0 && last_.id != 0) {
       auto alive = on.ask(sql().is_known, {last_.id, std::string_view{last_.host}});
-      if (alive && alive->front().number(0) != 0)
-        static_cast<void>(on.run(sql().kill_connection, {last_.id}));
+      if (alive && alive->front().number(0) != 0) on.end(last_.id);
     }
   }
   return error{errc::unavailable,

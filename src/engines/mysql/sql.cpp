@@ -8,8 +8,9 @@ namespace {
 
 constexpr std::string_view now_us = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
-constexpr std::string_view lock_of_session = "CONCAT('holdfast:s:',LOWER(HEX({}client)))";
-constexpr std::string_view lock_of_listener = "CONCAT('holdfast:l:',LOWER(HEX({}client)))";
+// No client (of an outer join) is nobody's lock: to ask MySQL for a lock called NULL is an error.
+constexpr std::string_view lock_of_session = "CONCAT('holdfast:s:',COALESCE(HEX({}client),''))";
+constexpr std::string_view lock_of_listener = "CONCAT('holdfast:l:',COALESCE(HEX({}client),''))";
 
 std::string presence(std::string_view table) {
   const auto session = fmt::format(fmt::runtime(lock_of_session), table);
@@ -289,8 +290,6 @@ void being_told(statements& out) {
       "u"};
   out.is_known = {"SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=?", "u"};
   out.is_galera = {"SHOW VARIABLES LIKE 'wsrep_on'", "bb"};
-  out.kill_query = {"KILL QUERY ?"};
-  out.kill_connection = {"KILL CONNECTION ?"};
   out.is_alive = {
       "SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=? AND "
       "COMMAND<>'Sleep'",
@@ -394,9 +393,10 @@ statements make() {
   return out;
 }
 
+// As HEX() of the server.
 std::string hex(std::string_view bytes) {
   std::string out;
-  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  for (const char c : bytes) out += fmt::format("{:02X}", static_cast<unsigned char>(c));
   return out;
 }
 

@@ -100,7 +100,7 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
                  {std::uint64_t{1}, name, std::string_view{one.bytes(0)}, one.number(1)}));
   if (!on.commit() || !found) return;
   for (const auto& one : *found)
-    if (one.number(2) != 0) static_cast<void>(on.run(sql().kill_query, {one.number(2)}));
+    if (one.number(2) != 0) on.interrupt(one.number(2));
 }
 
 // ---- watching

@@ -17,6 +17,7 @@
 // Thread-safe. After fork() every call is refused with misconfigured.
 #pragma once
 
+#include "net/caller.hpp"
 #include "net/stream.hpp"
 
 #include <holdfast/result.hpp>
@@ -26,7 +27,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -46,11 +46,6 @@ class framing {
   // An error means that the peer does not speak the protocol (or exceeds its limits): the connection is dropped.
   virtual result<frame> next(std::string_view bytes) = 0;
   virtual void reset() noexcept = 0;  // a fresh connection begins
-};
-
-struct limits {
-  steady_time deadline = steady_time::max();
-  std::stop_token stop{};
 };
 
 // Completed exactly once, never under a lock: on the reactor's thread, or by whoever finds out first that the request

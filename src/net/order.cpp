@@ -4,27 +4,6 @@
 
 namespace holdfast::net {
 
-void waiting_callers::add(caller& who) noexcept {
-  who.waiting = true;
-  who.older = newest_;
-  who.newer = nullptr;
-  if (newest_ != nullptr) newest_->newer = &who;
-  newest_ = &who;
-}
-
-void waiting_callers::remove(caller& who) noexcept {
-  if (!who.waiting) return;
-  who.waiting = false;
-  if (who.older != nullptr) who.older->newer = who.newer;
-  (who.newer != nullptr ? who.newer->older : newest_) = who.older;
-}
-
-caller* waiting_callers::take_newest() noexcept {
-  auto* const who = newest_;
-  if (who != nullptr) remove(*who);
-  return who;
-}
-
 std::uint64_t order::add(place what, std::string_view request) {
   what.begin = picked_ + out_.size();
   what.length = request.size();

@@ -2,54 +2,24 @@
 // got on their way out. Pure bookkeeping; whoever owns it guards it.
 #pragma once
 
+#include "net/caller.hpp"
 #include "net/channel.hpp"
-
-#include "support/parker.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 
 namespace holdfast::net {
 
-// A thread in exchange(); lives on its stack. All but `wake` is guarded by the connection's mutex.
-struct caller {
+// A thread in exchange().
+struct exchange_caller : caller {
+  explicit exchange_caller(std::string& where) : into(where) {}
   std::string& into;
   std::uint64_t number = 0;  // of its place
-  bool waiting = false;      // in the list of those who may be given the lead
-  bool stopped = false;
-  bool done =
-      false;  // answered or failed. Not the same as `wake`: a leader is done without being woken,
-  std::optional<error>
-      failure{};  // and a caller that wakes for another reason must see that it is done
-  // wake.set() is called at most once, without the mutex, by whoever has set this under the mutex. So a caller that
-  // finds it set waits for that call before its stack frame goes.
-  bool called = false;
-  caller* older = nullptr;
-  caller* newer = nullptr;
-  support::parker wake{};
 };
-
-// The callers that have no answer yet and nothing to do.
-class waiting_callers {
- public:
-  bool empty() const noexcept { return newest_ == nullptr; }
-  void add(caller& who) noexcept;
-  void remove(caller& who) noexcept;  // nothing happens when it is not in here
-  // The newest has the longest way to go, so it can lead for longest.
-  caller* take_newest() noexcept;
-
- private:
-  caller* newest_ = nullptr;
-};
-
-using stop_watch = std::stop_callback<std::function<void()>>;
 
 // One call's place in the order. Neither a caller nor a handler: a hole, which swallows a late answer.
 struct place {
@@ -58,7 +28,7 @@ struct place {
   unsigned missing = 0;     // frames to come
   bool urgent = false;  // nobody but the reactor will fetch the answer, and it should do so at once
   bool withdrawn = false;  // never sent, never answered
-  net::caller* caller = nullptr;
+  exchange_caller* caller = nullptr;
   reply_handler* handler = nullptr;
   steady_time since{};
   steady_time deadline = steady_time::max();

@@ -28,6 +28,8 @@ struct tls_options {
   std::string key;          // its key, PEM
   std::string
       server_name;  // verified against the certificate, and sent as SNI; a host name or an address
+  std::string
+      protocol;  // what is to be spoken, for servers that know several (ALPN): "h2"; empty: not said
 };
 
 struct address {

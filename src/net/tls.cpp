@@ -136,7 +136,27 @@ result<std::unique_ptr<tls_session>> tls_session::make(const tls_options& option
           made->begin(**settings, options.server_name.empty() ? host : options.server_name);
       !begun)
     return std::move(begun).error();
+  if (!made->offer(options.protocol))
+    return error{errc::unavailable, "no TLS session is to be had: " + openssl_words()};
   return made;
+}
+
+bool tls_session::offer(const std::string& protocol) {
+  protocol_ = protocol;
+  if (protocol.empty()) return true;
+  std::string list{static_cast<char>(protocol.size())};
+  list += protocol;
+  return SSL_set_alpn_protos(session_.get(), reinterpret_cast<const unsigned char*>(list.data()),
+                             static_cast<unsigned>(list.size())) == 0;
+}
+
+// A server that knows nothing of the offer has not refused it.
+bool tls_session::is_agreed() const {
+  const unsigned char* chosen = nullptr;
+  unsigned length = 0;
+  SSL_get0_alpn_selected(session_.get(), &chosen, &length);
+  return length == 0 ||
+         std::string_view{reinterpret_cast<const char*>(chosen), length} == protocol_;
 }
 
 result<void> tls_session::begin(SSL_CTX& settings, const std::string& name) {
@@ -189,7 +209,10 @@ io_result tls_session::handshake() {
   std::lock_guard locked{guard_};
   ERR_clear_error();
   const int code = SSL_do_handshake(session_.get());
-  if (code == 1) return io_result::moved(0);
+  if (code == 1) {
+    if (is_agreed()) return io_result::moved(0);
+    return io_result::failure("the server does not speak " + protocol_, errc::protocol);
+  }
   auto answer = outcome(code);
   if (answer.what == io_result::kind::closed)
     return io_result::failure("the server closed the connection during the TLS handshake");

@@ -49,9 +49,12 @@ class tls_session {
   tls_session() = default;
   static result<context> make_context(const tls_options& options);
   result<void> begin(SSL_CTX& settings, const std::string& name);
+  bool offer(const std::string& protocol);
+  bool is_agreed() const;
   io_result outcome(int code);
 
   socket socket_;
+  std::string protocol_;
   std::mutex guard_;
   std::unique_ptr<SSL, free_session> session_;
   bool broken_ = false;  // after an error OpenSSL forbids everything, a goodbye too

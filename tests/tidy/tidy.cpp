@@ -57,6 +57,12 @@ const std::vector<arrow>& arrows() {
        "net includes only support/, net/ and the headers of results, errors and types of this "
        "project, and knows "
        "nothing of locks"},
+      {"src/grpc/",
+       {"src/support/", "src/net/", "src/grpc/", "include/holdfast/result.hpp",
+        "include/holdfast/error.hpp", "include/holdfast/types.hpp"},
+       third_party,
+       "grpc includes only support/, net/, grpc/ and the headers of results, errors and types of "
+       "this project, and knows nothing of locks"},
       {"src/core/",
        {"include/holdfast/", "src/support/", "src/core/"},
        system,
@@ -74,11 +80,12 @@ const std::vector<arrow>& arrows() {
        standard,
        "the counter rule serves all engines and knows none"},
       {"src/engines/",
-       {"include/holdfast/", "src/support/", "src/net/", "src/engines/grant_rule.hpp",
+       {"include/holdfast/", "src/support/", "src/net/", "src/grpc/", "src/engines/grant_rule.hpp",
         "src/engines/counter_rule.hpp", "@"},
        third_party,
-       "an engine includes only holdfast/, support/, net/, the two rules and its own folder, never "
-       "core or another engine"},
+       "an engine includes only holdfast/, support/, net/, grpc/, the two rules and its own "
+       "folder, "
+       "never core or another engine"},
       {"src/",
        {},
        standard,

@@ -105,6 +105,20 @@ class tls_server {
     return asked_for_;
   }
   void limit_to(int version) { SSL_CTX_set_max_proto_version(context_, version); }
+  // Chooses this, whatever it is offered (ALPN).
+  void insist_on(const std::string& protocol) {
+    protocol_ = protocol;
+    SSL_CTX_set_alpn_select_cb(
+        context_,
+        [](SSL*, const unsigned char** chosen, unsigned char* length, const unsigned char*,
+           unsigned, void* name) {
+          const auto& text = *static_cast<std::string*>(name);
+          *chosen = reinterpret_cast<const unsigned char*>(text.data());
+          *length = static_cast<unsigned char>(text.size());
+          return SSL_TLSEXT_ERR_OK;
+        },
+        &protocol_);
+  }
 
  private:
   void serve(peer& client) {
@@ -129,6 +143,7 @@ class tls_server {
   }
 
   SSL_CTX* const context_;
+  std::string protocol_;
   mutable std::mutex guard_;
   std::string asked_for_;
   std::unique_ptr<line_server> server_ =
@@ -178,6 +193,19 @@ TEST_F(net_tls, unknown_ca_is_refused) {
   const tls_server server{stranger};
   EXPECT_TRUE(fails_with(talk(server.where(ca_file)), errc::misconfigured));
   EXPECT_TRUE(fails_with(talk(server.where("")), errc::misconfigured)) << "the system's store";
+}
+
+TEST_F(net_tls, a_protocol_is_offered_and_another_one_refused) {
+  tls_server server{signed_for("IP:127.0.0.1")};
+  auto where = server.where(ca_file);
+  where.tls.protocol = "h2";
+  EXPECT_TRUE(is_ok(talk(where))) << "the server has no opinion";
+  server.insist_on("h2");
+  EXPECT_TRUE(is_ok(talk(where)));
+  server.insist_on("http/1.1");
+  EXPECT_FALSE(talk(where));
+  where.tls.protocol.clear();
+  EXPECT_TRUE(is_ok(talk(where))) << "nothing was offered";
 }
 
 TEST_F(net_tls, expired_certificate_is_refused) {

@@ -1,6 +1,6 @@
 // How a connection comes about: look-up, connect, TLS, greeting. All of it on the reactor's thread; other threads only
 // queue calls meanwhile, or end it.
-#include "net/connection.hpp"
+#include "net/conduit.hpp"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -12,13 +12,11 @@ namespace holdfast::net {
 
 using kind = io_result::kind;
 
-void connection::open() noexcept {
+void conduit::open() noexcept {
   if (is_dead()) return;
-  const auto& where = options_->where;
-  framing_ = options_->make_framing();
-  framing_->reset();
-  give_up_at_ = std::chrono::steady_clock::now() + options_->connect_timeout;
-  opening_timer_ = loop_.at(give_up_at_, later([](connection& self) { self.out_of_time(); }));
+  const auto& where = settings_.where;
+  give_up_at_ = std::chrono::steady_clock::now() + settings_.connect_timeout;
+  opening_timer_ = loop_.at(give_up_at_, later<conduit>([](conduit& self) { self.out_of_time(); }));
   if (interrupt_ < 0) return fail_to_open(errc::unavailable, "no descriptor is to be had");
   if (const auto known = endpoints_without_lookup(where)) return on_endpoints(*known);
   loop_.names().look_up(where.host, where.port,
@@ -27,19 +25,23 @@ void connection::open() noexcept {
                         });
 }
 
-bool connection::is_dead() noexcept {
+bool conduit::is_dead() noexcept {
   lock locked{guard_};
   return phase_ == phase::dead;
 }
 
-void connection::fail_to_open(errc code, std::string_view why) noexcept {
-  lose({code, fmt::format("{} cannot be reached: {}", options_->description, why)});
+void conduit::fail_to_open(errc code, std::string_view why) noexcept {
+  lose(unreachable(code, why));
 }
 
-void connection::out_of_time() noexcept {
+error conduit::unreachable(errc code, std::string_view why) const {
+  return {code, fmt::format("{} cannot be reached: {}", settings_.description, why)};
+}
+
+void conduit::out_of_time() noexcept {
   const auto length =
-      std::chrono::round<std::chrono::milliseconds>(options_->connect_timeout).count();
-  const auto what = io_ && options_->where.use_tls
+      std::chrono::round<std::chrono::milliseconds>(settings_.connect_timeout).count();
+  const auto what = io_ && settings_.where.use_tls
                         ? "no TLS connection within {} ms{}; does it speak TLS on this port?"
                         : "no connection within {} ms{}";
   const auto last = last_failure_.empty() ? std::string{} : fmt::format(" ({})", last_failure_);
@@ -48,29 +50,29 @@ void connection::out_of_time() noexcept {
 
 // ---- Endpoints -------------------------------------------------------------------------------------------------
 
-void connection::on_endpoints(const resolver::answer& found) {
+void conduit::on_endpoints(const resolver::answer& found) {
   if (is_dead()) return;
   if (!found) return fail_to_open(found.error().code(), found.error().message());
   endpoints_ = *found;
   try_next_endpoint();
 }
 
-void connection::try_next_endpoint() {
+void conduit::try_next_endpoint() {
   while (next_endpoint_ < endpoints_.size()) {
     const auto& to = endpoints_[next_endpoint_++];
-    auto opened = stream::open(options_->where, to);
+    auto opened = stream::open(settings_.where, to);
     if (opened) return begin(std::move(*opened));
     note_failure(opened.error().code(), opened.error().message());
   }
   fail_to_open(last_code_, last_failure_.empty() ? "its name has no address" : last_failure_);
 }
 
-void connection::note_failure(errc code, std::string_view why) {
+void conduit::note_failure(errc code, std::string_view why) {
   last_code_ = code;
   last_failure_ = fmt::format("{} ({})", why, endpoints_[next_endpoint_ - 1].text);
 }
 
-void connection::begin(std::unique_ptr<stream> opened) {
+void conduit::begin(std::unique_ptr<stream> opened) {
   auto watched = loop_.watch(opened->descriptor(), shared_from_this());
   if (!watched) return fail_to_open(watched.error().code(), watched.error().message());
   watch_ = *watched;
@@ -87,7 +89,7 @@ void connection::begin(std::unique_ptr<stream> opened) {
   if (const auto left = endpoints_.size() - next_endpoint_; left > 0) {
     const auto now = std::chrono::steady_clock::now();
     const auto share = (give_up_at_ - now) / static_cast<long>(left + 1);
-    endpoint_timer_ = loop_.at(now + share, later([](connection& self) {
+    endpoint_timer_ = loop_.at(now + share, later<conduit>([](conduit& self) {
                                  self.note_failure(errc::unavailable, "no answer");
                                  self.leave_endpoint();
                                  self.try_next_endpoint();
@@ -96,7 +98,7 @@ void connection::begin(std::unique_ptr<stream> opened) {
   step();
 }
 
-void connection::leave_endpoint() noexcept {
+void conduit::leave_endpoint() noexcept {
   loop_.cancel(endpoint_timer_);
   std::unique_ptr<stream> unwanted;
   lock locked{guard_};
@@ -104,7 +106,7 @@ void connection::leave_endpoint() noexcept {
   if (unwanted) loop_.unwatch(unwanted->descriptor(), watch_);
 }
 
-void connection::on_event(std::uint32_t events) noexcept {
+void conduit::on_event(std::uint32_t events) noexcept {
   phase now{};
   {
     lock locked{guard_};
@@ -115,12 +117,12 @@ void connection::on_event(std::uint32_t events) noexcept {
   if (now == phase::ready) on_ready_event(events);
 }
 
-void connection::wait_for(io_result::direction wanted) noexcept {
+void conduit::wait_for(io_result::direction wanted) noexcept {
   loop_.rearm(io_->descriptor(), watch_,
               wanted == io_result::direction::write ? EPOLLOUT : EPOLLIN);
 }
 
-void connection::step() {
+void conduit::step() {
   const auto moved = io_->advance();
   if (moved.what == kind::would_block) return wait_for(moved.wanted);
   if (moved.what == kind::failed) {
@@ -139,36 +141,25 @@ void connection::step() {
 
 // ---- Greeting --------------------------------------------------------------------------------------------------
 
-void connection::greet() {
+void conduit::greet() {
   if (!send_greeting()) return;
-  while (greeting_frames_ < options_->greeting_replies) {
+  for (;;) {
+    const auto accepted = greeted();
+    if (!accepted) return lose(accepted.error());
+    if (*accepted) return become_ready();
     const auto got = read_some();
     if (got.what == kind::would_block) return wait_for(got.wanted);
     if (got.what == kind::closed)
       return fail_to_open(errc::unavailable, "it closed the connection during the greeting");
     if (got.what == kind::failed) return fail_to_open(got.code, got.why);
-    const auto broken = cut();
-    take_greeting();
-    if (broken)
-      return fail_to_open(errc::protocol,
-                          fmt::format("it sent what is not its protocol ({})", broken->message()));
   }
-  // First what they say: a refusal may come as an answer where an accepted request has none (SUBSCRIBE).
-  if (options_->greeted) {
-    if (const auto verdict = options_->greeted(greeting_answer_); !verdict)
-      return lose(verdict.error());
-  }
-  if (greeting_frames_ > options_->greeting_replies)
-    return fail_to_open(errc::protocol,
-                        "it sent more answers to the greeting than it was asked for");
-  become_ready();
 }
 
 // True: it is out.
-bool connection::send_greeting() {
-  const std::string_view greeting = options_->greeting;
-  while (greeting_sent_ < greeting.size()) {
-    const auto sent = io_->write(greeting.substr(greeting_sent_));
+bool conduit::send_greeting() {
+  const auto words = greeting();
+  while (greeting_sent_ < words.size()) {
+    const auto sent = io_->write(words.substr(greeting_sent_));
     if (sent.what == kind::would_block) {
       wait_for(sent.wanted);
       return false;
@@ -182,20 +173,7 @@ bool connection::send_greeting() {
   return true;
 }
 
-void connection::take_greeting() {
-  for (const auto& [bytes, push] : pieces_) {
-    if (push) {
-      lock locked{guard_};
-      outbox_.push(bytes);
-    } else {
-      greeting_answer_.append(bytes);
-      ++greeting_frames_;
-    }
-  }
-  inbox_.consume(cut_bytes_);
-}
-
-void connection::become_ready() {
+void conduit::become_ready() {
   loop_.cancel(opening_timer_);
   callers woken;
   {
@@ -204,8 +182,8 @@ void connection::become_ready() {
     if (phase_ == phase::dead || !owner) return;
     phase_ = phase::ready;
     generation_ = owner->accepted(*this, io_->descriptor());
-    outbox_.up(generation_);
-    if (order_.unsent() > 0) write_out(locked);
+    became_ready();
+    if (has_unsent()) write_out(locked);
     pass_lead(woken);
   }
   wake(woken);

@@ -1,0 +1,75 @@
+// A channel is its connections, one after the other, and the time between them: this part of it, whatever is spoken.
+//
+// A connection is made when somebody wants one and it is not too early to try again; attempts that fail, and
+// connections that break without having been of use, are followed by longer and longer pauses.
+#pragma once
+
+#include "net/conduit.hpp"
+#include "net/reactor_impl.hpp"
+#include "support/fork.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace holdfast::net {
+
+class redial : public std::enable_shared_from_this<redial> {
+ public:
+  virtual ~redial() = default;
+  redial(const redial&) = delete;
+  redial& operator=(const redial&) = delete;
+
+  // After it everybody has been told everything, unless it is called on the reactor's thread.
+  void close() noexcept;
+  void drop(const error& why) noexcept;
+  std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
+
+  bool forked() const noexcept { return born_ != support::fork_generation(); }
+  error fork_refusal() const;
+  // Of a forked child: lets go of the socket without a word, because it is the parent's too.
+  void close_in_child() const noexcept;
+  // A blocking call on the thread that would have to answer it.
+  std::optional<error> refuse_on_reactor() const;
+
+ protected:
+  redial(reactor::impl& loop, std::string description, bool keep_open)
+      : loop_(loop), description_(std::move(description)), keep_open_(keep_open) {}
+
+  virtual std::shared_ptr<conduit> make() = 0;  // with the mutex held
+  // The connection to use now; begins to make one when there is none and it is not too early to try again.
+  result<std::shared_ptr<conduit>> current_conduit();
+  bool closed() const noexcept { return closed_.load(); }
+
+  // For the conduit_owner that a derived class is.
+  std::uint64_t note_accepted(const conduit& which, int fd) noexcept;
+  void note_lost(const conduit& which, const error& why) noexcept;
+  // It takes no new calls and finishes the old ones; the next call gets another one.
+  void note_retired(const conduit& which) noexcept;
+
+  reactor::impl& loop_;
+
+ private:
+  void plan_next(const conduit& after) noexcept;
+
+  const std::string description_;
+  const bool keep_open_;
+  const std::uint64_t born_ = support::fork_generation();
+  std::atomic<std::uint64_t> generation_{0};  // of the connection that is up
+  std::atomic<int> socket_{-1};               // of the same, for a forked child
+  std::atomic<bool> closed_{false};
+
+  std::mutex guard_;
+  std::shared_ptr<conduit> current_;
+  std::vector<std::shared_ptr<conduit>> retired_;
+  std::uint64_t generations_ = 0;
+  steady_time up_since_{};
+  nanoseconds delay_{};
+  steady_time retry_at_{};  // in the past: at once
+  error last_{errc::unavailable, "There was no attempt to connect yet."};
+};
+
+}  // namespace holdfast::net

@@ -39,5 +39,7 @@ install(FILES ${PROJECT_BINARY_DIR}/holdfast-config.cmake ${PROJECT_BINARY_DIR}/
         DESTINATION ${package_dir}
 )
 # For what has no package file of its own.
-install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindMariaDB.cmake DESTINATION ${package_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindMariaDB.cmake ${PROJECT_SOURCE_DIR}/cmake/FindNGHTTP2.cmake
+        DESTINATION ${package_dir}
+)
 install(FILES ${PROJECT_BINARY_DIR}/holdfast.pc DESTINATION ${pc_dir})

@@ -67,6 +67,7 @@ bench:  ## build and run the baseline benchmarks
 	@$(call configure_and_build,release)
 	@build/release/bench/file_baseline
 	@build/release/bench/redis_baseline
+	@build/release/bench/mysql_baseline
 	@echo 'For a store of your own: build/release/cli/holdfast bench --help'
 
 servers:  ## start lock servers to play with

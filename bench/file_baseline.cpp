@@ -4,6 +4,7 @@
 // other, and the median of the rounds' ratios is shown. Always exits with 0: a time is a measurement, not a test.
 //
 //   file_baseline [--json]
+#include "report.hpp"
 #include "stage.hpp"
 
 #include <holdfast/holdfast.hpp>
@@ -25,16 +26,6 @@ namespace {
 
 constexpr int rounds = 9;
 constexpr auto slice = 60ms;
-
-struct finding {
-  std::string what;
-  std::string value;
-  double number;  // what the target is about
-  double target;
-  std::string unit;     // "x" for ratios
-  bool strict = false;  // below, not just at
-  bool met() const { return strict ? number < target : number <= target; }
-};
 
 // ---------------------------------------------------------------- uncontended pairs
 
@@ -76,7 +67,7 @@ void uncontended(const folder& where, std::vector<finding>& out) {
   out.push_back({"uncontended pair / robust pthread mutex",
                  fmt::format("{} / {:.0f} ns", pair, median(mutexes)), median(to_mutex), 6, "x"});
   out.push_back({"uncontended pair / flock(2)", fmt::format("{} / {:.0f} ns", pair, median(flocks)),
-                 median(to_flock), 1, "x", true});
+                 median(to_flock), 1, "x", bound::below});
 }
 
 // ---------------------------------------------------------------- hand-off between two processes
@@ -176,7 +167,7 @@ void takeover(const folder& where, std::vector<finding>& out) {
   const auto worst = *std::max_element(times.begin(), times.end());
   out.push_back({"SIGKILL of the holder until the waiter has it",
                  fmt::format("p50 {:.0f} us, max {:.0f} us", median(times) / 1e3, worst / 1e3),
-                 median(times) / 1e6, 1, "ms", true});
+                 median(times) / 1e6, 1, "ms", bound::below});
 }
 
 // ---------------------------------------------------------------- inside one process
@@ -190,7 +181,7 @@ void local(const folder& where, std::vector<finding>& out) {
       again.lock();
       again.unlock();
     });
-    out.push_back({"re-entry pair", fmt::format("{:.0f} ns", ns), ns / 1e3, 1, "us", true});
+    out.push_back({"re-entry pair", fmt::format("{:.0f} ns", ns), ns / 1e3, 1, "us", bound::below});
   }
   holdfast::mutex lock{client, "local"};
   std::atomic<bool> stop{false};
@@ -213,8 +204,8 @@ void local(const folder& where, std::vector<finding>& out) {
     std::this_thread::sleep_for(500ms);
     stop = true;
   }
-  out.push_back(
-      {"hand-off between two threads", fmt::format("{:.0f} ns", p50), p50 / 1e3, 1, "us", true});
+  out.push_back({"hand-off between two threads", fmt::format("{:.0f} ns", p50), p50 / 1e3, 1, "us",
+                 bound::below});
 }
 
 // ---------------------------------------------------------------- roles and output
@@ -243,24 +234,6 @@ int play_role(std::string_view role, const std::string& path) {
   return 0;
 }
 
-void print_table(const std::vector<finding>& found) {
-  fmt::print("{:<48} {:<28} {:>10} {:>10}\n", "", "measured", "result", "target");
-  for (const auto& f : found)
-    fmt::print("{:<48} {:<28} {:>8.2f}{:<2} {:>2}{:>5.0f} {:<2} {}\n", f.what, f.value, f.number,
-               f.unit, f.strict ? "<" : "<=", f.target, f.unit, f.met() ? "PASS" : "miss");
-}
-
-void print_json(const std::vector<finding>& found) {
-  fmt::print("[\n");
-  for (std::size_t i = 0; i < found.size(); ++i)
-    fmt::print(
-        R"(  {{"what": "{}", "measured": "{}", "result": {:.4f}, "unit": "{}", "target": {}, "met": {}}}{})"
-        "\n",
-        found[i].what, found[i].value, found[i].number, found[i].unit, found[i].target,
-        found[i].met(), i + 1 < found.size() ? "," : "");
-  fmt::print("]\n");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -269,7 +242,7 @@ int main(int argc, char** argv) try {
   const folder where;
   std::vector<finding> found;
   for (const auto& chapter : {&uncontended, &handoff, &takeover, &local}) chapter(where, found);
-  first == "--json" ? print_json(found) : print_table(found);
+  print(found, first == "--json");
   return 0;
 } catch (const std::exception& e) {
   fmt::print(stderr, "file_baseline: {}\n", e.what());

@@ -4,21 +4,19 @@
 // As in file_baseline, ratios count and the median of the rounds is shown. Always exits with 0.
 //
 //   redis_baseline [--json] [redis://127.0.0.1:PORT]      starts a server of its own unless given one
-#include "stage.hpp"
+#include "load.hpp"
+#include "report.hpp"
 
 #include <holdfast/holdfast.hpp>
 
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <semaphore>
 #include <string_view>
 
 using namespace std::chrono_literals;
@@ -29,16 +27,6 @@ namespace {
 constexpr int rounds = 5;
 constexpr auto slice = 400ms;
 
-struct finding {
-  std::string what;
-  std::string value;
-  double number;
-  double target;
-  std::string unit;
-  bool at_least = false;
-  bool met() const { return at_least ? number >= target : number <= target; }
-};
-
 // ---------------------------------------------------------------- the server
 
 struct target {
@@ -47,48 +35,11 @@ struct target {
   std::string url() const { return fmt::format("redis://{}:{}", host, port); }
 };
 
-int free_port() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  if (probe < 0 || ::bind(probe, reinterpret_cast<sockaddr*>(&at), size) != 0 ||
-      ::getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size) != 0)
-    fail("No port can be had");
-  ::close(probe);
-  return ntohs(at.sin_port);
+std::vector<std::string> server_command(int port, const folder& where) {
+  return {"redis-server", "--port",    std::to_string(port), "--bind", "127.0.0.1",
+          "--save",       "",          "--appendonly",       "no",     "--dir",
+          where.path(),   "--logfile", "redis.log"};
 }
-
-class redis_process {
- public:
-  explicit redis_process(const folder& where) {
-    at_.port = free_port();
-    const auto port = std::to_string(at_.port);
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0) fail("A process cannot be started");
-    if (pid_ == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent) ::_exit(1);
-      ::execlp("redis-server", "redis-server", "--port", port.c_str(), "--bind", "127.0.0.1",
-               "--save", "", "--appendonly", "no", "--dir", where.path().c_str(), "--logfile",
-               "redis.log", nullptr);
-      ::_exit(127);
-    }
-  }
-  ~redis_process() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  redis_process(const redis_process&) = delete;
-  redis_process& operator=(const redis_process&) = delete;
-  const target& at() const noexcept { return at_; }
-
- private:
-  target at_;
-  pid_t pid_ = -1;
-};
 
 // ---------------------------------------------------------------- the plain client
 
@@ -162,70 +113,11 @@ class command_stats {
 
 // ---------------------------------------------------------------- throughput
 
-// Pairs per second of `n` threads that run `body(i)` for a slice.
-double pairs_per_second(unsigned n, const std::function<std::function<void()>(unsigned)>& make) {
-  std::vector<std::function<void()>> bodies;
-  for (unsigned i = 0; i < n; ++i) bodies.push_back(make(i));
-  for (auto& one : bodies) one();  // connected, and known to the server
-  std::atomic<bool> stop{false};
-  std::atomic<std::uint64_t> done{0};
-  const auto begin = now();
-  std::vector<std::jthread> threads;
-  for (auto& one : bodies)
-    threads.emplace_back([&] {
-      std::uint64_t mine = 0;
-      for (; !stop.load(std::memory_order_relaxed); ++mine) one();
-      done += mine;
-    });
-  std::this_thread::sleep_for(slice);
-  stop = true;
-  threads.clear();
-  return static_cast<double>(done) * 1e9 / static_cast<double>(now() - begin);
-}
-
 double plain_threads(const target& at, unsigned n) {
-  return pairs_per_second(n, [&](unsigned i) -> std::function<void()> {
+  return pairs_per_second(n, slice, [&](unsigned i) -> std::function<void()> {
     auto client = std::make_shared<plain_client>(at);
     return [client, name = fmt::format("plain-{}", i)] { client->pair(name); };
   });
-}
-
-double our_threads(const holdfast::client& client, unsigned n) {
-  return pairs_per_second(n, [&](unsigned i) -> std::function<void()> {
-    auto lock = std::make_shared<holdfast::mutex>(client, fmt::format("thread-{}", i));
-    return [lock] {
-      lock->lock();
-      lock->unlock();
-    };
-  });
-}
-
-holdfast::task<> take_turns(holdfast::mutex& lock, const std::atomic<bool>& stop,
-                            std::atomic<std::uint64_t>& done, std::counting_semaphore<>& ended) {
-  std::uint64_t mine = 0;
-  while (!stop.load(std::memory_order_relaxed)) {
-    auto held = co_await lock.async_acquire();
-    if (!held) break;
-    ++mine;
-    // Dropped at the end of the turn: the release is sent, not awaited.
-  }
-  done += mine;
-  ended.release();
-}
-
-double our_coroutines(const holdfast::client& client, unsigned n) {
-  std::vector<std::unique_ptr<holdfast::mutex>> locks;
-  for (unsigned i = 0; i < n; ++i)
-    locks.push_back(std::make_unique<holdfast::mutex>(client, fmt::format("coroutine-{}", i)));
-  std::atomic<bool> stop{false};
-  std::atomic<std::uint64_t> done{0};
-  std::counting_semaphore<> ended{0};
-  const auto begin = now();
-  for (auto& lock : locks) holdfast::spawn(take_turns(*lock, stop, done, ended));
-  std::this_thread::sleep_for(slice);
-  stop = true;
-  for (unsigned i = 0; i < n; ++i) ended.acquire();
-  return static_cast<double>(done) * 1e9 / static_cast<double>(now() - begin);
 }
 
 void throughput(const target& at, std::vector<finding>& out) {
@@ -241,8 +133,8 @@ void throughput(const target& at, std::vector<finding>& out) {
     }));
     ratio.push_back(ours.back() / bare.back());
     bare64.push_back(plain_threads(at, 64));
-    ours64.push_back(our_threads(client, 64));
-    many.push_back(our_coroutines(client, 1000));
+    ours64.push_back(our_threads(client, 64, slice));
+    many.push_back(our_coroutines(client, 1000, slice));
     ratio64.push_back(ours64.back() / bare64.back());
     ratio_many.push_back(many.back() / bare64.back());
   }
@@ -252,71 +144,26 @@ void throughput(const target& at, std::vector<finding>& out) {
   out.push_back(
       {"64 threads, distinct names / 64 hiredis connections",
        fmt::format("{:.1f}k / {:.1f}k pairs/s", median(ours64) / 1e3, median(bare64) / 1e3),
-       median(ratio64), 1.6, "x", true});
+       median(ratio64), 1.6, "x", bound::at_least});
   out.push_back({"1000 coroutines / 64 hiredis connections",
                  fmt::format("{:.1f}k / {:.1f}k pairs/s", median(many) / 1e3, median(bare64) / 1e3),
-                 median(ratio_many), 2.5, "x", true});
+                 median(ratio_many), 2.5, "x", bound::at_least});
 }
 
 // ---------------------------------------------------------------- contention
 
-// One contender: takes the lock again and again, and counts on the board.
-int contend(const char* path, const char* url) {
-  auto& shared = open_board(path);
-  holdfast::mutex lock{holdfast::client::open(url, {.handoff_limit = 0}), "contended"};
-  ++shared.ready;
-  while (!shared.stop) {
-    lock.lock();
-    ++shared.handoffs;
-    lock.unlock();
-  }
-  return 0;
-}
-
-class contender {
- public:
-  contender(const folder& where, const std::string& url) {
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0) fail("A process cannot be started");
-    if (pid_ > 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
-    ::execl("/proc/self/exe", "redis_baseline", "contend", where.path().c_str(), url.c_str(),
-            nullptr);
-    ::_exit(127);
-  }
-  ~contender() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  contender(contender&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
-  contender& operator=(contender&&) = delete;
-
- private:
-  pid_t pid_ = -1;
-};
-
 void contended(const target& at, std::vector<finding>& out) {
   command_stats stats{at};
   for (const unsigned n : {2U, 8U, 32U, 128U}) {
-    const folder where;
-    auto& shared = open_board(where.path());
-    std::vector<contender> all;
-    for (unsigned i = 0; i < n; ++i) all.emplace_back(where, at.url());
-    wait_until([&] { return shared.ready == n; });
-    std::this_thread::sleep_for(200ms);  // past the start
-    stats.reset();
-    const auto before = shared.handoffs.load();
-    std::this_thread::sleep_for(1500ms);
-    const auto used = stats.of("evalsha");
-    const auto handoffs = static_cast<double>(shared.handoffs - before);
-    shared.stop = true;
+    command_stats::usage used;
+    const auto seen = measure_contention(
+        n, "contend", at.url(), 1500ms, [&] { stats.reset(); },
+        [&] { used = stats.of("evalsha"); });
+    const auto calls = static_cast<double>(used.calls);
     out.push_back({fmt::format("commands per hand-off, {} processes", n),
-                   fmt::format("{:.0f} hand-offs/s, {:.1f} us in the server each", handoffs / 1.5,
-                               used.us_per_call * static_cast<double>(used.calls) / handoffs),
-                   static_cast<double>(used.calls) / handoffs, 3, ""});
+                   fmt::format("{:.0f} hand-offs/s, {:.1f} us in the server each", seen.per_second,
+                               used.us_per_call * calls / seen.handoffs),
+                   calls / seen.handoffs, 3, ""});
   }
 }
 
@@ -400,27 +247,10 @@ void server_speed(const target& at, double coroutines, std::vector<finding>& out
   out.push_back(
       {"1000 coroutines / redis-benchmark -c 64 -P 16 on the same two scripts",
        fmt::format("{:.1f}k / {:.1f}k pairs/s", coroutines / 1e3, 1 / seconds_per_pair / 1e3),
-       coroutines * seconds_per_pair, 0.5, "x", true});
+       coroutines * seconds_per_pair, 0.5, "x", bound::at_least});
 }
 
-// ---------------------------------------------------------------- output
-
-void print(const std::vector<finding>& all, bool json) {
-  if (json) {
-    std::puts("[");
-    for (std::size_t i = 0; i < all.size(); ++i)
-      fmt::print(
-          "  {{\"what\": \"{}\", \"value\": \"{}\", \"number\": {:.3f}, \"target\": {}, \"met\": "
-          "{}}}{}\n",
-          all[i].what, all[i].value, all[i].number, all[i].target, all[i].met(),
-          i + 1 < all.size() ? "," : "");
-    std::puts("]");
-    return;
-  }
-  for (const auto& one : all)
-    fmt::print("{:<70} {:>34}  {:6.2f}{} ({} {}) {}\n", one.what, one.value, one.number, one.unit,
-               one.at_least ? ">=" : "<=", one.target, one.met() ? "ok" : "MISSED");
-}
+// ---------------------------------------------------------------- main
 
 target parse(std::string_view url) {
   target out;
@@ -434,7 +264,10 @@ target parse(std::string_view url) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc == 4 && std::string_view{argv[1]} == "contend") return contend(argv[2], argv[3]);
+  if (argc == 4 && std::string_view{argv[1]} == "contend") {
+    contend_with_ours(argv[2], argv[3]);
+    return 0;
+  }
   bool json = false;
   std::optional<target> given;
   for (int i = 1; i < argc; ++i) {
@@ -442,15 +275,18 @@ int main(int argc, char** argv) try {
     if (std::string_view{argv[i]}.starts_with("redis://")) given = parse(argv[i]);
   }
   const folder where;
-  std::optional<redis_process> own;
-  if (!given) given = own.emplace(where).at();
+  std::optional<process> own;
+  if (!given) {
+    given = target{.port = free_port()};
+    own.emplace(server_command(given->port, where));
+  }
   wait_until([&] { return holdfast::client::try_open(given->url()).has_value(); });
   std::vector<finding> all;
   throughput(*given, all);
   double coroutines = 0;
   {
     const auto client = holdfast::client::open(given->url());
-    coroutines = our_coroutines(client, 1000);
+    coroutines = our_coroutines(client, 1000, slice);
   }
   server_speed(*given, coroutines, all);
   contended(*given, all);

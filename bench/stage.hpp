@@ -1,16 +1,19 @@
-// What the baseline needs around its measurements: a folder, a board shared by processes, and the processes.
+// What the baselines need around their measurements: a folder, a board shared by processes, and the processes.
 #pragma once
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -48,11 +51,18 @@ struct board {
   std::atomic<std::uint64_t> handoffs;    // that it is the median of
   std::atomic<std::int64_t> acquired_at;  // by the waiter, after a kill
   pthread_mutex_t bare;
+  std::atomic<std::uint64_t>
+      changes;  // of the holder: what was had again by the same one is not counted
+  // Of all contenders, for quantiles over all of them.
+  std::atomic<std::uint32_t> noted;
+  std::array<float, std::size_t{1} << 20U> times;
 };
 
 class folder {
  public:
-  folder() : path_((std::filesystem::temp_directory_path() / "holdfast-bench-XXXXXX").string()) {
+  folder() : folder(std::filesystem::temp_directory_path()) {}
+  explicit folder(const std::filesystem::path& under)
+      : path_((under / "holdfast-bench-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) fail("A temporary folder cannot be created");
   }
   ~folder() {
@@ -87,19 +97,28 @@ inline void futex_wake(std::atomic<std::uint32_t>& word) {
             nullptr, 0);
 }
 
-// This program again, in another role. Ends with us, and with this object.
+// A program beside us. Ends with us, and with this object.
 class process {
  public:
-  process(const char* role, const folder& where) {
+  // From the PATH, unless its name has a slash.
+  explicit process(std::vector<std::string> words) {
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ < 0) fail("A process cannot be started");
     if (pid_ > 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    ::execl("/proc/self/exe", "file_baseline", role, where.path().c_str(), nullptr);
+    ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }
+  // This program again, in another role.
+  process(const char* role, const folder& where)
+      : process(std::vector<std::string>{"/proc/self/exe", role, where.path()}) {}
+  process(const char* role, const folder& where, const std::string& more)
+      : process(std::vector<std::string>{"/proc/self/exe", role, where.path(), more}) {}
   ~process() { kill(); }
   process(const process&) = delete;
   process& operator=(const process&) = delete;
@@ -115,6 +134,20 @@ class process {
  private:
   pid_t pid_ = -1;
 };
+
+// Of the loopback, for a server of our own. Free now; nobody keeps it free.
+inline std::uint16_t free_port() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  if (probe < 0 || ::bind(probe, reinterpret_cast<sockaddr*>(&at), size) != 0 ||
+      ::getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size) != 0)
+    fail("No port can be had");
+  ::close(probe);
+  return ntohs(at.sin_port);
+}
 
 // A role that failed must not make us wait for ever.
 template <class Condition>
@@ -163,6 +196,12 @@ class handoff_clock {
   void let_go() noexcept { released_at_.store(now(), std::memory_order_relaxed); }
   double p50() const { return median(times_); }
   std::size_t count() const noexcept { return times_.size(); }
+  // Adds its own to those of all contenders.
+  void note_on(board& shared) const {
+    const auto at = shared.noted.fetch_add(static_cast<std::uint32_t>(times_.size()));
+    for (std::size_t i = 0; i < times_.size() && at + i < shared.times.size(); ++i)
+      shared.times[at + i] = static_cast<float>(times_[i]);
+  }
 
  private:
   std::atomic<std::int64_t>& released_at_;

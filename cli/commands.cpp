@@ -160,6 +160,15 @@ std::vector<command> looking() {
 
 std::vector<command> tools() {
   return {
+      {"schema",
+       "SCHEME",
+       "print what a kind of store needs to be set up, such as tables",
+       "SCHEME is the first word of the store's address, such as mysql. Prints text for the "
+       "store's own command line, with the least rights that its users need as comments. Changes "
+       "nothing, and opens no store. Prints nothing for stores that need nothing.",
+       {},
+       {{"holdfast schema mysql | mariadb thedatabase", "as a user who may create tables"}},
+       &schema},
       {"bench",
        "",
        "measure this store",

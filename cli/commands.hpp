@@ -54,6 +54,7 @@ int top(const arguments&);
 int break_lock(const arguments&);
 int explain(const arguments&);
 int doctor(const arguments&);
+int schema(const arguments&);
 int bench(const arguments&);
 int bench_worker(const arguments&);
 int completion(const arguments&);

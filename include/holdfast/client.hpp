@@ -78,6 +78,10 @@ class client {
 // The URL schemes this build can open, sorted.
 std::vector<std::string> known_schemes();
 
+// What must be set up in stores of this scheme before their first use, as text for the store's own command line
+// ("mysql": tables). Empty where nothing must; unsupported when this build has no such scheme.
+result<std::string> schema_of(std::string_view scheme);
+
 // The embedded default, "file:" with its path spelt out.
 std::string default_store();
 

@@ -8,6 +8,8 @@
 #include <holdfast/result.hpp>
 #include <holdfast/types.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 namespace holdfast {
@@ -27,6 +29,48 @@ class file_fence {
 
  private:
   std::string path_;
+};
+
+// Keeps the newest token of one resource in a table beside the data, and checks it inside the transaction that does
+// the work. For MySQL and MariaDB, InnoDB; with your connection and your driver.
+//
+//   const holdfast::sql_fence fence{"stock/sku-42"};   // its table: fence.schema(), once
+//   START TRANSACTION
+//   fence.admit(lease.token(), run).value();           // first; throws lock_error lost: a newer holder was here
+//   ... read and write the resource ...
+//   COMMIT                                             // or ROLLBACK, which takes the token back, too
+//
+// The fence's row stays locked until the transaction ends, so whoever comes with another token waits for that, and
+// nothing that an older one has read can be written any more. So admit() goes before the first read: at REPEATABLE
+// READ an earlier read would show data from before the newest holder. And inside a transaction: with autocommit the
+// row is let go at once, and what remains is a check and an act with an instant in between. A transaction that only
+// reads is committed, too.
+//
+// The first one at a resource inserts its row. Should that one roll back while others wait, they may get a deadlock
+// (1213), with which every transaction must reckon: roll back and begin anew. A row that is there before, with token 0,
+// avoids it.
+class sql_fence {
+ public:
+  // Runs a statement with two question marks, for `resource` (bytes) and `token` (unsigned, 64 bits), and tells the
+  // insert id that the server answered: mysql_stmt_insert_id, lastrowid, LastInsertId, or SELECT LAST_INSERT_ID().
+  using runner = std::function<result<std::uint64_t>(
+      const std::string& text, const std::string& resource, std::uint64_t token)>;
+
+  // Throws lock_error misconfigured: a resource has 1 to 255 bytes; a table is [database.]table, of letters, digits
+  // and underscores.
+  explicit sql_fence(std::string resource, std::string table = "holdfast_fence");
+
+  // CREATE TABLE IF NOT EXISTS. Its users need SELECT, INSERT and UPDATE on it.
+  std::string schema() const;
+  // What admit() runs: remembers the larger token, locks the row, and answers the larger token as insert id.
+  const std::string& statement() const noexcept { return statement_; }
+
+  // ok when `token` is not older than any seen by a transaction that was committed; lost otherwise: roll back and stop.
+  // What `run` fails with is passed on.
+  result<void> admit(fencing_token token, const runner& run) const;
+
+ private:
+  std::string resource_, table_, statement_;
 };
 
 }  // namespace holdfast

@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#if HOLDFAST_ENGINE_ETCD
+#include "engines/etcd/engine.hpp"
+#endif
 #if HOLDFAST_ENGINE_FILE
 #include "engines/file/engine.hpp"
 #endif
@@ -30,6 +33,10 @@ namespace engines {
 namespace {
 
 constexpr engine_entry rows[] = {
+#if HOLDFAST_ENGINE_ETCD
+    {"etcd", etcd::make_engine},
+    {"etcds", etcd::make_engine},
+#endif
 #if HOLDFAST_ENGINE_FILE
     {"file", file::make_engine},
 #endif
@@ -37,7 +44,7 @@ constexpr engine_entry rows[] = {
     {"memory", memory::make_engine},
 #endif
 #if HOLDFAST_ENGINE_MYSQL
-    {"mysql", mysql::make_engine},
+    {"mysql", mysql::make_engine, mysql::schema},
 #endif
 #if HOLDFAST_ENGINE_REDIS
     {"redis", redis::make_engine},
@@ -51,19 +58,28 @@ constexpr engine_entry rows[] = {
 
 std::span<const engine_entry> table() { return {rows, std::size(rows) - 1}; }
 
+namespace {
+
+// `where` says, for the sentence, what asked for the scheme.
+result<engine_entry> find(const std::string& scheme, std::string_view where = {}) {
+  for (const auto& row : table()) {
+    if (row.scheme == scheme) return row;
+  }
+  return error{errc::unsupported,
+               fmt::format("This build of Holdfast has no engine for {}{}; it has {}.",
+                           support::quoted(scheme + ":"), where, fmt::join(known_schemes(), ", "))};
+}
+
+}  // namespace
+
 }  // namespace engines
 
 // Here and not in core, because core knows no engine.
 result<client> client::try_open(std::string_view url, client_options options) {
   const auto make = [](const engine_config& config) -> result<std::unique_ptr<engine>> {
-    const auto& scheme = config.url.scheme();
-    for (const auto& row : engines::table()) {
-      if (row.scheme == scheme) return row.make(config);
-    }
-    return error{errc::unsupported,
-                 fmt::format("This build of Holdfast has no engine for {} (in {}); it has {}.",
-                             support::quoted(scheme + ":"), config.url.str(),
-                             fmt::join(known_schemes(), ", "))};
+    const auto row = engines::find(config.url.scheme(), fmt::format(" (in {})", config.url.str()));
+    if (!row) return row.error();
+    return row->make(config);
   };
   return try_open_with(make, url, std::move(options));
 }
@@ -72,6 +88,12 @@ std::vector<std::string> known_schemes() {
   std::vector<std::string> schemes;
   for (const auto& row : engines::table()) schemes.emplace_back(row.scheme);
   return schemes;
+}
+
+result<std::string> schema_of(std::string_view scheme) {
+  const auto row = engines::find(std::string{scheme});
+  if (!row) return row.error();
+  return row->schema == nullptr ? std::string{} : row->schema();
 }
 
 std::string default_store() {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace holdfast::engines {
@@ -12,6 +13,7 @@ namespace holdfast::engines {
 struct engine_entry {
   std::string_view scheme;
   result<std::unique_ptr<engine>> (*make)(const engine_config&);
+  std::string (*schema)() = nullptr;  // see schema_of(); none where nothing must be set up
 };
 
 // Sorted by scheme.

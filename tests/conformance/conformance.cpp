@@ -1,5 +1,6 @@
 #include "conformance/conformance.hpp"
 
+#include "support/etcd_server.hpp"
 #include "support/mariadb_server.hpp"
 #include "support/redis_server.hpp"
 #include "support/required.hpp"
@@ -46,6 +47,15 @@ std::string no_mariadb() {
 
 std::string mysql_store(const temp_dir&) { return shared_mariadb().url(); }
 
+std::string no_etcd() {
+  const auto etcd = etcd_server::available();
+  return etcd ? std::string{} : etcd.why;
+}
+
+// A short session, because some scenarios wait until a dead client's is over.
+std::string etcd_store(const temp_dir&) { return shared_etcd().url() + "?session=3s"; }
+std::string etcd3_store(const temp_dir&) { return shared_etcd3().url() + "?session=3s"; }
+
 std::optional<std::string> given_url(std::string engine) {
   std::ranges::transform(engine, engine.begin(), [](unsigned char c) { return std::toupper(c); });
   const char* url = std::getenv(("HOLDFAST_TEST_URL_" + engine).c_str());
@@ -65,6 +75,8 @@ const std::vector<engine_row>& engine_table() {
       {"redis_setnx_expire_lua", "redis", expire_lua_store, no_redis},
       {"redis_getset", "redis", getset_store, no_redis},
       {"redis_redisson", "redis", redisson_store, no_redis},
+      {"etcd", "etcd", etcd_store, no_etcd},
+      {"etcd3", "etcd", etcd3_store, no_etcd},
       {"mysql", "mysql", mysql_store, no_mariadb},
   };
   return table;

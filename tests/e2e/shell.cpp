@@ -150,6 +150,7 @@ std::unique_ptr<program> sandbox::launch(const std::vector<std::string>& given) 
   auto words = given;
   const auto argv = pointers(words);
   const pid_t pid = ::fork();
+  if (pid < 0) throw std::runtime_error("no more processes");
   if (pid == 0) {
     // The test process has no threads of its own here, so the child may do as it likes.
     redirect(STDIN_FILENO, "/dev/null", O_RDONLY);
@@ -180,11 +181,12 @@ std::string sandbox::read(std::string_view name) const { return content(path(nam
 
 pid_t sandbox::pid_in(std::string_view name) const {
   // Written in full only when the line has its end.
-  if (!eventually([&] { return read(name).ends_with('\n'); })) {
-    ADD_FAILURE() << name << " was never written";
-    return -1;
-  }
-  return static_cast<pid_t>(std::stol(read(name)));
+  if (!eventually([&] { return read(name).ends_with('\n'); }))
+    throw std::runtime_error(std::string{name} + " was never written");
+  const auto pid = static_cast<pid_t>(std::stol(read(name)));
+  // Tests send signals to it, and to 0 and -1 that would be to everybody.
+  if (pid <= 1) throw std::runtime_error(std::string{name} + " has no process id");
+  return pid;
 }
 
 std::pair<std::size_t, std::size_t> sandbox::holders_and_waiters(const std::string& name) {

@@ -75,7 +75,7 @@ class sandbox {
 
   // The content of a file in the folder, "" when there is none.
   std::string read(std::string_view name) const;
-  // The number that a command has written into a file, once it is there.
+  // The process id that a command has written into a file, once it is there. Throws when there is none.
   pid_t pid_in(std::string_view name) const;
   // How many hold and wait for a name, according to `holdfast show --json`.
   std::pair<std::size_t, std::size_t> holders_and_waiters(const std::string& name);

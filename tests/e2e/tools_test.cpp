@@ -12,9 +12,9 @@ using e2e::eventually;
 using e2e::sandbox;
 using nlohmann::json;
 
-const std::vector<std::string> visible{"run",    "elect", "latch set", "latch down", "latch wait",
-                                       "ls",     "show",  "top",       "break",      "explain",
-                                       "doctor", "bench", "completion"};
+const std::vector<std::string> visible{"run",    "elect",  "latch set", "latch down", "latch wait",
+                                       "ls",     "show",   "top",       "break",      "explain",
+                                       "doctor", "schema", "bench",     "completion"};
 
 std::vector<std::string> split(const std::string& words) {
   const auto blank = words.find(' ');

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <thread>
@@ -84,6 +85,50 @@ TEST_F(fence, of_many_at_once_the_newest_stays) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(under_test.newest().value().value, 100U);
+}
+
+// ---- sql_fence; what a real server makes of it is in e2e/mysql_fence_test.cpp
+
+TEST(sql_fence, wants_a_resource_that_fits_and_a_plain_table) {
+  const auto made = [](const std::string& resource, const std::string& table) -> result<void> {
+    try {
+      const sql_fence the{resource, table};
+      return {};
+    } catch (const lock_error& e) {
+      return error{e.reason(), e.what()};
+    }
+  };
+  EXPECT_TRUE(is_ok(made(std::string(255, 'x'), "holdfast_fence")));
+  EXPECT_TRUE(is_ok(made("'; DROP TABLE x; --", "shop.Fences_2")));
+  EXPECT_TRUE(fails_with(made("", "fences"), errc::misconfigured));
+  EXPECT_TRUE(fails_with(made(std::string(256, 'x'), "fences"), errc::misconfigured));
+  for (const auto* table : {"", "a b", "a;b", "`a`", "a.b.c", ".a", "a.", "a-b", "\xc3\xa4"})
+    EXPECT_TRUE(fails_with(made("a", table), errc::misconfigured)) << table;
+}
+
+TEST(sql_fence, passes_its_values_on_beside_the_text) {
+  const sql_fence the{"o'brien", "shop.fences"};
+  EXPECT_NE(the.schema().find("CREATE TABLE IF NOT EXISTS shop.fences ("), std::string::npos);
+  EXPECT_EQ(the.statement().find("brien"), std::string::npos);
+  const auto outcome = the.admit({7}, [&](const auto& text, const auto& resource, auto token) {
+    EXPECT_EQ(text, the.statement());
+    EXPECT_EQ(std::count(text.begin(), text.end(), '?'), 2);
+    EXPECT_EQ(resource, "o'brien");
+    return result<std::uint64_t>{token};
+  });
+  EXPECT_TRUE(is_ok(outcome));
+}
+
+TEST(sql_fence, is_closed_when_the_answer_is_not_clear) {
+  const sql_fence the{"stock"};
+  const auto answering = [](result<std::uint64_t> answer) {
+    return [answer](const auto&, const auto&, auto) { return answer; };
+  };
+  EXPECT_TRUE(fails_with(the.admit({7}, answering(8)), errc::lost));
+  EXPECT_TRUE(fails_with(the.admit({7}, answering(0)), errc::protocol)) << "a driver without ids";
+  EXPECT_TRUE(
+      fails_with(the.admit({7}, answering(error{errc::unavailable, "gone"})), errc::unavailable));
+  EXPECT_TRUE(fails_with(the.admit({0}, answering(0)), errc::misconfigured));
 }
 
 }  // namespace

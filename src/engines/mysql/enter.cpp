@@ -1,4 +1,5 @@
 // Asking for a lock: enter, enter_all, settle, await, leave.
+#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "support/parker.hpp"
@@ -16,11 +17,6 @@ using namespace std::chrono_literals;
 
 constexpr nanoseconds longest_recheck = 10s;
 constexpr nanoseconds first_poll = 5ms, longest_poll = 250ms;
-
-microseconds_count in_us(nanoseconds length) {
-  return static_cast<microseconds_count>(
-      std::chrono::ceil<std::chrono::microseconds>(length).count());
-}
 
 nanoseconds from_us(microseconds_count later, microseconds_count earlier) {
   return std::chrono::microseconds{static_cast<std::int64_t>(later) -

@@ -1,6 +1,7 @@
 // Counters, and being told of changes.
 #include "engines/awaiting.hpp"
 #include "engines/counter_rule.hpp"
+#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
@@ -15,10 +16,6 @@ using namespace std::chrono_literals;
 constexpr nanoseconds longest_look = 10s, first_poll = 5ms, longest_poll = 250ms;
 constexpr std::uint64_t observer_kept = 60'000'000;  // microseconds after its last look
 constexpr std::uint64_t first_observer = std::uint64_t{1} << 63U;  // apart from owners' numbers
-
-std::uint64_t keep_in_us(nanoseconds keep) {
-  return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::microseconds>(keep).count());
-}
 
 bool is_forgotten(const row& one) {
   const auto keep = one.number(3);
@@ -68,7 +65,7 @@ result<counter> mysql_engine::change_counter(connection& on, const counter_reque
   const auto change =
       change_of(ask, exists ? std::optional{found->front().integer(0)} : std::nullopt);
   auto keep = exists ? found->front().number(3) : std::uint64_t{0};
-  if (ask.keep > nanoseconds::zero()) keep = keep_in_us(ask.keep);
+  if (ask.keep > nanoseconds::zero()) keep = in_us(ask.keep);
   result<done> written = done{};
   if (change.what == kind::erase) {
     written = on.run(sql().delete_counter, {ask.name});

@@ -1,0 +1,259 @@
+// The end of holders and waiters: by time, by absence, by the wish of their client or of an operator.
+#include "engines/mysql/book_parts.hpp"
+
+#include <algorithm>
+
+namespace holdfast::engines::mysql {
+
+result<void> book::bring_up_to_date() {
+  if (auto ok = expire(); !ok) return ok;
+  if (auto ok = drop_dead_waiters(); !ok) return ok;
+  return serve();
+}
+
+result<void> book::expire() {
+  for (std::size_t i = 0; i < holders_.size();) {
+    auto& one = holders_[i];
+    if (one.expires > now_) {
+      ++i;
+      continue;
+    }
+    if (one.is_inline) {
+      if (auto ok = drop_holder(i); !ok) return ok;
+      continue;
+    }
+    auto gone = on_.run(sql().delete_expired, {name_, one.client, one.seq, now_});
+    if (!gone) return std::move(gone).error();
+    if (gone->affected == 0) {  // it has renewed itself just now
+      one.expires = now_ + one.ttl;
+      ++i;
+      continue;
+    }
+    if (more_ > 0) --more_;
+    holders_.erase(holders_.begin() + static_cast<std::ptrdiff_t>(i));
+    holders_changed_ = row_changed_ = true;
+  }
+  return {};
+}
+
+result<void> book::tidy() {
+  for (;;) {
+    auto more = read_more_waiters();
+    if (!more) return std::move(more).error();
+    if (!*more) break;
+  }
+  for (std::size_t i = 0; i < observers_.size();) {
+    if (observers_[i].expires > now_ && observers_[i].listener != 0) {
+      ++i;
+      continue;
+    }
+    if (auto ok = erase(observers_[i]); !ok) return ok;
+    observers_.erase(observers_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return bring_up_to_date();
+}
+
+bool book::is_dead(const entry& waiting) const {
+  if (is_same(waiting, me_, my_seq_)) return false;
+  // The server notices at once that an idle connection has ended, such as that of a session; a listener that sleeps, it
+  // notices after a second.
+  return waiting.expires <= now_ ||
+         (waiting.push && (waiting.listener == 0 || !waiting.is_present));
+}
+
+result<void> book::drop_dead_waiters() {
+  for (;;) {
+    const auto dead =
+        std::ranges::find_if(waiters_, [this](const entry& one) { return is_dead(one); });
+    if (dead == waiters_.end()) break;
+    if (auto ok = erase(*dead); !ok) return ok;
+    waiters_.erase(dead);
+    queue_changed_ = true;
+    if (!waiters_.empty()) continue;
+    if (auto more = read_more_waiters(); !more) return std::move(more).error();
+  }
+  // An upgrade whose grant is gone has nothing to upgrade; whoever awaits it asks again and learns that.
+  for (std::size_t i = 0; i < waiters_.size();) {
+    const auto base = read_replaced(waiters_[i].was);
+    if (!base || holder(waiters_[i].client, base->seq) != nullptr) {
+      ++i;
+      continue;
+    }
+    if (auto ok = erase(waiters_[i]); !ok) return ok;
+    waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    queue_changed_ = true;
+  }
+  return {};
+}
+
+result<book::absence> book::look_for_the_dead() {
+  absence out;
+  std::vector<std::string>
+      suspects;  // in order: two who look at the same two clients must not wait for each other
+  for (const auto& one : holders_)
+    if (one.grace > 0 && !one.is_present && one.client != me_) suspects.push_back(one.client);
+  std::ranges::sort(suspects);
+  suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
+  for (const auto& client : suspects) {
+    auto found = on_.ask(sql().look_at_session, {client});
+    if (!found) return std::move(found).error();
+    if (found->empty()) {
+      if (auto ok = on_.run(sql().insert_gone, {client}); !ok) return std::move(ok).error();
+      out.noticed = true;
+      out.bury_at = now_ + holders_.front().grace;
+      continue;
+    }
+    // Looked at under the lock on its session's row: a client that comes back takes its user lock first, and the note
+    // away second. So a note never stands beside a user lock that is held.
+    const bool is_free = found->front().number(1) != 0;
+    auto gone = found->front().number(0);
+    const auto at = found->front().number(2);
+    if (!is_free) continue;
+    if (gone == 0) {
+      gone = at;
+      if (auto ok = on_.run(sql().note_gone, {gone, client}); !ok) return std::move(ok).error();
+    }
+    for (std::size_t i = 0; i < holders_.size();) {
+      const auto& one = holders_[i];
+      const auto end = std::max(gone, one.since) + one.grace;
+      if (one.client != client || one.grace == 0 || at < end) {
+        if (one.client == client && one.grace > 0) {
+          out.noticed = true;
+          out.bury_at = out.bury_at == 0 ? end : std::min(out.bury_at, end);
+        }
+        ++i;
+        continue;
+      }
+      if (auto ok = drop_holder(i); !ok) return std::move(ok).error();
+    }
+  }
+  if (holders_changed_)
+    if (auto ok = bring_up_to_date(); !ok) return std::move(ok).error();
+  return out;
+}
+
+result<void> book::drop_holder(std::size_t at) {
+  if (!holders_[at].is_inline)
+    if (auto ok = erase(holders_[at]); !ok) return ok;
+  holders_.erase(holders_.begin() + static_cast<std::ptrdiff_t>(at));
+  holders_changed_ = row_changed_ = true;
+  return {};
+}
+
+result<void> book::erase(const entry& what) {
+  auto gone = on_.run(sql().delete_entry,
+                      {std::uint64_t{0}, std::string_view{name_}, what.client, what.seq});
+  if (!gone) return std::move(gone).error();
+  if (gone->affected > 0 && more_ > 0) --more_;
+  row_changed_ = true;
+  return {};
+}
+
+// ---- changing
+
+result<void> book::observe(std::string_view client, std::uint64_t seq, microseconds_count length) {
+  auto made = on_.run(sql().insert_observer,
+                      {std::uint64_t{0}, std::string_view{name_}, client, seq, seq, length});
+  if (!made) return std::move(made).error();
+  if (made->affected == 1) ++more_;  // else it was there already
+  row_changed_ = true;
+  count_is_known_ = false;
+  return {};
+}
+
+result<bool> book::remove(std::string_view client, std::uint64_t seq) {
+  for (std::size_t i = 0; i < holders_.size(); ++i) {
+    if (!is_same(holders_[i], client, seq)) continue;
+    if (auto ok = drop_holder(i); !ok) return std::move(ok).error();
+    return true;
+  }
+  const auto* mine = waiter(client, seq);
+  if (mine == nullptr) return false;
+  if (auto ok = erase(*mine); !ok) return std::move(ok).error();
+  if (mine_ && &*mine_ == mine) {
+    mine_.reset();
+  } else {
+    waiters_.erase(waiters_.begin() + (mine - waiters_.data()));
+  }
+  queue_changed_ = true;
+  return true;
+}
+
+result<void> book::remove_all_of(std::string_view client) {
+  do {
+    for (std::size_t i = 0; i < holders_.size();) {
+      if (holders_[i].client != client) {
+        ++i;
+      } else if (auto ok = drop_holder(i); !ok) {
+        return ok;
+      }
+    }
+    for (auto* among : {&waiters_, &observers_})
+      for (std::size_t i = 0; i < among->size();) {
+        if ((*among)[i].client != client) {
+          ++i;
+          continue;
+        }
+        if (auto ok = erase((*among)[i]); !ok) return ok;
+        among->erase(among->begin() + static_cast<std::ptrdiff_t>(i));
+        queue_changed_ = true;
+      }
+    auto more = read_more_waiters();
+    if (!more) return std::move(more).error();
+    if (!*more) return {};
+  } while (true);
+}
+
+result<bool> book::revert(std::string_view client, std::uint64_t seq) {
+  const auto* now_held = holder(client, seq);
+  if (now_held == nullptr) return false;
+  const auto before = read_replaced(now_held->was);
+  if (!before) return false;
+  auto old = *now_held;
+  old.seq = before->seq;
+  old.token = before->token;
+  old.ttl = before->ttl;
+  old.mode = lock_mode::upgradeable;
+  old.weight = upgradeable_weight;
+  old.expires = now_ + old.ttl;
+  old.state = entry_state::holder;
+  old.was.clear();
+  if (auto ok = remove(client, seq); !ok) return std::move(ok).error();
+  if (auto ok = put(old); !ok) return std::move(ok).error();
+  return true;
+}
+
+result<const book::entry*> book::shrink(std::string_view client, std::uint64_t seq, lock_mode to,
+                                        std::uint64_t weight) {
+  const auto* now_held = holder(client, seq);
+  if (now_held == nullptr) return static_cast<const entry*>(nullptr);
+  auto smaller = *now_held;
+  smaller.mode = to;
+  smaller.weight = weight;
+  smaller.was.clear();
+  smaller.state = entry_state::holder;
+  if (auto ok = remove(client, seq); !ok) return std::move(ok).error();
+  if (auto ok = put(smaller); !ok) return std::move(ok).error();
+  return &holders_.back();
+}
+
+result<std::size_t> book::revoke() {
+  const auto count = holders_.size();
+  while (!holders_.empty()) {
+    const auto& one = holders_.back();
+    // Until it is read, or nobody can be there to read it any more.
+    const microseconds_count kept = now_ + one.ttl + 60'000'000;
+    auto made =
+        on_.run(sql().insert_entry,
+                {std::uint64_t{2}, std::string_view{name_}, one.client, one.seq, std::uint64_t{4},
+                 static_cast<std::uint64_t>(one.mode), one.weight, one.token, one.ttl, one.grace,
+                 now_, kept, std::int64_t{0}, std::int64_t{0}, std::uint64_t{0}, std::uint64_t{0},
+                 std::string_view{}, std::string_view{}});
+    if (!made) return std::move(made).error();
+    tell(one);
+    if (auto ok = drop_holder(holders_.size() - 1); !ok) return std::move(ok).error();
+  }
+  return count;
+}
+
+}  // namespace holdfast::engines::mysql

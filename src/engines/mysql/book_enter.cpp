@@ -1,0 +1,206 @@
+// Asking, queueing up, being let in.
+#include "engines/grant_rule.hpp"
+#include "engines/mysql/book_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace holdfast::engines::mysql {
+
+namespace {
+
+// How long a waiter counts as alive after it last asked.
+constexpr microseconds_count patience_of_push = 30'000'000, patience_of_poll = 3'000'000;
+
+// How long a grant lasts that was given to somebody who polls, until it has asked for it.
+constexpr microseconds_count until_asked = 2'000'000;
+
+bool comes_before(const book::entry& a, const book::entry& b) {
+  return a.turn != b.turn ? a.turn < b.turn : a.place < b.place;
+}
+
+}  // namespace
+
+std::uint64_t book::next_token() {
+  has_fresh_token_ = row_changed_ = true;
+  return fence_ = std::max(fence_ + 1, now_);
+}
+
+std::uint64_t book::used() const {
+  std::uint64_t sum = 0;
+  for (const auto& one : holders_) sum += one.weight;
+  return sum;
+}
+
+std::uint64_t book::freed_by(const entry& waiting) const {
+  const auto base = read_replaced(waiting.was);
+  if (!base) return 0;
+  const auto* old = holder(waiting.client, base->seq);
+  return old == nullptr ? 0 : old->weight;
+}
+
+bool book::may_enter(const request& ask) const {
+  queue_state state{capacity_, used()};
+  if (!waiters_.empty()) {
+    state.upgrade_waiting = !waiters_.front().was.empty();
+    state.waiters_ahead = waiters_.front().priority >= ask.priority;
+  }
+  const auto* old = ask.replaces == nullptr ? nullptr : holder(me_, ask.replaces->owner.sequence);
+  return engines::may_enter(state, ask.weight, ask.order, old == nullptr ? 0 : old->weight);
+}
+
+// A new holder: in the row itself where there is room.
+result<void> book::put(const entry& what) {
+  auto one = what;
+  one.is_inline = std::ranges::none_of(holders_, &entry::is_inline);
+  if (!one.is_inline) {
+    auto made =
+        on_.run(sql().insert_entry,
+                {std::uint64_t{0}, std::string_view{name_}, one.client, one.seq,
+                 static_cast<std::uint64_t>(one.state), static_cast<std::uint64_t>(one.mode),
+                 one.weight, one.token, one.ttl, one.grace, one.since, one.expires, one.turn,
+                 one.priority, one.place, std::uint64_t{one.push}, one.was, one.label});
+    if (!made) return std::move(made).error();
+    ++more_;
+  }
+  holders_.push_back(std::move(one));
+  holders_changed_ = row_changed_ = true;
+  return {};
+}
+
+result<void> book::admit(const request& ask, const asker& who) {
+  entry fresh;
+  fresh.client = who.client;
+  fresh.seq = ask.owner.sequence;
+  fresh.mode = ask.mode;
+  fresh.weight = ask.weight;
+  fresh.ttl = in_us(ask.ttl);
+  fresh.grace = who.grace;
+  fresh.since = now_;
+  fresh.expires = now_ + fresh.ttl;
+  fresh.priority = ask.priority;
+  fresh.push = who.push;
+  fresh.label = ask.label;
+  if (ask.replaces != nullptr) {
+    const auto old = std::ranges::find_if(holders_, [&](const entry& one) {
+      return is_same(one, me_, ask.replaces->owner.sequence);
+    });
+    fresh.was = fmt::format("{} {} {}", old->seq, old->token, old->ttl);
+    if (auto ok = drop_holder(static_cast<std::size_t>(old - holders_.begin())); !ok) return ok;
+  }
+  fresh.token = next_token();
+  return put(fresh);
+}
+
+result<void> book::queue_up(const request& ask, const asker& who) {
+  entry fresh;
+  fresh.client = who.client;
+  fresh.seq = ask.owner.sequence;
+  fresh.state = entry_state::waiter;
+  fresh.mode = ask.mode;
+  fresh.weight = ask.weight;
+  fresh.ttl = in_us(ask.ttl);
+  fresh.grace = who.grace;
+  fresh.since = now_;
+  fresh.expires = now_ + (who.push ? patience_of_push : patience_of_poll);
+  fresh.priority = ask.priority;
+  fresh.turn = ask.replaces != nullptr ? turn_of_upgrade : -std::int64_t{ask.priority};
+  fresh.place = ++places_;
+  fresh.push = who.push;
+  fresh.label = ask.label;
+  if (ask.replaces != nullptr) fresh.was = std::to_string(ask.replaces->owner.sequence);
+  auto made =
+      on_.run(sql().insert_entry,
+              {std::uint64_t{0}, std::string_view{name_}, fresh.client, fresh.seq, std::uint64_t{1},
+               static_cast<std::uint64_t>(fresh.mode), fresh.weight, std::uint64_t{0}, fresh.ttl,
+               fresh.grace, fresh.since, fresh.expires, fresh.turn, fresh.priority, fresh.place,
+               std::uint64_t{fresh.push}, fresh.was, fresh.label});
+  if (!made) return std::move(made).error();
+  ++more_;
+  row_changed_ = true;
+  insert_waiter(std::move(fresh));
+  return {};
+}
+
+void book::insert_waiter(entry&& one) {
+  const auto at =
+      std::ranges::find_if(waiters_, [&](const entry& other) { return comes_before(one, other); });
+  if (at == waiters_.end() && !all_waiters_read_) {
+    mine_ = std::move(one);
+  } else {
+    waiters_.insert(at, std::move(one));
+  }
+}
+
+result<void> book::confirm(std::string_view client, std::uint64_t seq) {
+  const auto one =
+      std::ranges::find_if(holders_, [&](const entry& held) { return is_same(held, client, seq); });
+  if (one == holders_.end() || one->push || one->state != entry_state::arrived) return {};
+  one->expires = now_ + one->ttl;
+  one->state = entry_state::holder;
+  auto ok = on_.run(sql().confirm_entry, {one->expires, std::string_view{name_}, client, seq});
+  if (!ok) return std::move(ok).error();
+  return {};
+}
+
+result<void> book::touch_waiter(std::string_view client, std::uint64_t seq) {
+  const auto* mine = waiter(client, seq);
+  if (mine == nullptr) return {};
+  const auto until = now_ + (mine->push ? patience_of_push : patience_of_poll);
+  auto ok = on_.run(sql().touch_entry, {until, std::string_view{name_}, client, seq});
+  if (!ok) return std::move(ok).error();
+  return {};
+}
+
+result<void> book::serve() {
+  for (;;) {
+    if (waiters_.empty()) {
+      auto more = read_more_waiters();
+      if (!more) return std::move(more).error();
+      if (!*more) return {};
+      if (auto ok = drop_dead_waiters(); !ok) return ok;
+      continue;
+    }
+    const auto& head = waiters_.front();
+    const auto free = capacity_ - std::min(capacity_, used() - freed_by(head));
+    if (head.weight > free) return {};
+    auto next = std::move(waiters_.front());
+    waiters_.erase(waiters_.begin());
+    if (auto ok = let_in(std::move(next)); !ok) return ok;
+  }
+}
+
+result<void> book::let_in(entry next) {
+  const bool is_me = is_same(next, me_, my_seq_);
+  if (const auto base = read_replaced(next.was)) {
+    const auto old = std::ranges::find_if(
+        holders_, [&](const entry& one) { return is_same(one, next.client, base->seq); });
+    if (old == holders_.end()) return erase(next);
+    next.was = fmt::format("{} {} {}", old->seq, old->token, old->ttl);
+    if (auto ok = drop_holder(static_cast<std::size_t>(old - holders_.begin())); !ok) return ok;
+  }
+  next.token = next_token();
+  next.since = now_;
+  // Who must ask may be dead without anybody knowing: until it has asked, it has less.
+  next.expires = now_ + (next.push || is_me ? next.ttl : std::min(next.ttl, until_asked));
+  queue_changed_ = true;
+  if (is_me) {
+    // It has its answer at once, so it can have the better place as well.
+    if (auto ok = erase(next); !ok) return ok;
+    next.state = entry_state::holder;
+    return put(next);
+  }
+  next.state = entry_state::arrived;
+  auto ok = on_.run(sql().grant_entry,
+                    {static_cast<std::uint64_t>(next.state), next.token, next.since, next.expires,
+                     next.was, std::string_view{name_}, next.client, next.seq});
+  if (!ok) return std::move(ok).error();
+  if (next.client != me_) tell(next);
+  arrivals_.push_back(next);
+  holders_.push_back(std::move(next));
+  holders_changed_ = true;
+  return {};
+}
+
+}  // namespace holdfast::engines::mysql

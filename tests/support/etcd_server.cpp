@@ -1,0 +1,435 @@
+#include "support/etcd_server.hpp"
+
+#include "support/wait_until.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+namespace holdfast::testing {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::optional<std::string> server_program() {
+  if (const char* given = std::getenv("HOLDFAST_ETCD_SERVER")) return given;
+  return find_program("etcd");
+}
+
+fs::path memory_if_possible() {
+  constexpr auto shared_memory = "/dev/shm";
+  return ::access(shared_memory, W_OK) == 0 ? fs::path{shared_memory} : fs::temp_directory_path();
+}
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream{path}.rdbuf();
+  return text.str();
+}
+
+// Blocking, one question per connection. Empty when nobody answers in time.
+std::string http_exchange(std::uint16_t port, const std::string& request) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const timeval wait{2, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string reply;
+  if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::send(socket, request.data(), request.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(request.size())) {
+    std::array<char, 65536> buffer;  // NOLINT: filled by recv
+    for (;;) {
+      const auto count = ::recv(socket, buffer.data(), buffer.size(), 0);
+      if (count < 0) reply.clear();
+      if (count <= 0) break;
+      reply.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+  }
+  ::close(socket);
+  return reply;
+}
+
+std::string base64_decoded(std::string_view text) {
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  unsigned pending = 0, bits = 0;
+  for (const char c : text) {
+    const auto digit = digits.find(c);
+    if (digit == std::string_view::npos) break;
+    pending = (pending << 6U) | static_cast<unsigned>(digit);
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    bytes.push_back(static_cast<char>((pending >> bits) & 0xffU));
+  }
+  return bytes;
+}
+
+// The value of a field of one flat JSON object as etcdctl prints it: numbers, or base64 in quotes. Empty when absent.
+std::string_view field(std::string_view object, std::string_view name) {
+  const auto at = object.find(fmt::format("\"{}\":", name));
+  if (at == std::string_view::npos) return {};
+  object.remove_prefix(at + name.size() + 3);
+  if (object.starts_with('"')) {
+    object.remove_prefix(1);
+    return object.substr(0, object.find('"'));
+  }
+  return object.substr(0, object.find_first_of(",}]"));
+}
+
+std::int64_t number(std::string_view digits) {
+  return digits.empty() ? 0 : std::stoll(std::string{digits});
+}
+
+}  // namespace
+
+etcd_server::availability etcd_server::available() {
+  if (!server_program()) return {false, "etcd is not in the PATH; tools/setup test installs it"};
+  if (!find_program("etcdctl"))
+    return {false, "etcdctl is not in the PATH; tools/setup test installs it"};
+  return {true, {}};
+}
+
+etcd_server::etcd_server() : etcd_server(options{}) {}
+
+etcd_server::etcd_server(options how) : how_(std::move(how)), data_(memory_if_possible()) {
+  if (const auto there = available(); !there) throw std::runtime_error(there.why);
+  if (how_.tls && how_.certificate) {
+    server_ = *how_.certificate;
+  } else if (how_.tls) {
+    authority_ = std::make_unique<certificate_authority>(dir_.path());
+    server_ = authority_->issue("server", how_.certified);
+    operator_ = authority_->issue("operator", "DNS:operator");
+    how_.ca_file = authority_->file();
+  }
+  for (std::size_t n = 0; n < how_.nodes; ++n) {
+    nodes_.push_back(std::make_unique<member>());
+    nodes_[n]->data = data_.file(name(n));
+  }
+  for (std::size_t n = 0; n < how_.nodes; ++n) launch(n);
+  for (std::size_t n = 0; n < how_.nodes; ++n) await_health(n);
+}
+
+etcd_server::~etcd_server() { kill_all(); }
+
+// ---- processes
+
+std::string etcd_server::cluster() const {
+  std::string all;
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    all += fmt::format("{}{}=http://127.0.0.1:{}", n == 0 ? "" : ",", name(n),
+                       nodes_[n]->peer.number());
+  }
+  return all;
+}
+
+std::vector<std::string> etcd_server::command(std::size_t n, const char* state) const {
+  const auto& self = *nodes_[n];
+  const auto client =
+      fmt::format("{}://127.0.0.1:{}", how_.tls ? "https" : "http", self.client.number());
+  const auto peer = fmt::format("http://127.0.0.1:{}", self.peer.number());
+  std::vector<std::string> words{
+      *server_program(), "--name=" + name(n), "--data-dir=" + self.data,
+      "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+      "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+      fmt::format("--listen-metrics-urls=http://127.0.0.1:{}", self.metrics.number()),
+      "--initial-cluster=" + cluster(), fmt::format("--initial-cluster-state={}", state),
+      // Whoever finds a cluster of another test on a port that it remembers must not join it.
+      fmt::format("--initial-cluster-token=holdfast-{}-{}", ::getpid(), nodes_[0]->peer.number()),
+      fmt::format("--heartbeat-interval={}", how_.heartbeat.count()),
+      fmt::format("--election-timeout={}", how_.election.count()), "--logger=zap",
+      "--log-outputs=stderr",
+      // Else members come and go only when all have been connected for five seconds.
+      "--strict-reconfig-check=false"};
+  if (how_.tls) {
+    words.push_back("--cert-file=" + server_.file);
+    words.push_back("--key-file=" + server_.key);
+    if (how_.client_certificates) {
+      words.push_back("--client-cert-auth");
+      words.push_back("--trusted-ca-file=" + how_.ca_file);
+    }
+  }
+  words.insert(words.end(), how_.flags.begin(), how_.flags.end());
+  return words;
+}
+
+void etcd_server::launch(std::size_t n, const char* state) {
+  kill(n);
+  nodes_[n]->server = process{command(n, state), dir_.file(name(n) + ".log")};
+}
+
+void etcd_server::await_health(std::size_t n) {
+  auto& server = nodes_.at(n)->server;
+  const bool up =
+      wait_until([&] { return !server.is_running() || is_healthy(n); }, std::chrono::seconds{30});
+  if (!up || !server.is_running())
+    throw std::runtime_error("etcd does not start; it says:\n" + log(n));
+}
+
+void etcd_server::stop(std::size_t n) {
+  nodes_.at(n)->server.pause();
+  nodes_[n]->is_stopped = true;
+}
+
+void etcd_server::resume(std::size_t n) {
+  nodes_.at(n)->server.resume();
+  nodes_[n]->is_stopped = false;
+}
+
+void etcd_server::kill(std::size_t n) {
+  nodes_.at(n)->server.kill();
+  nodes_[n]->is_stopped = false;
+}
+
+void etcd_server::restart(std::size_t n) {
+  launch(n);
+  await_health(n);
+}
+
+void etcd_server::kill_all() {
+  for (std::size_t n = 0; n < nodes_.size(); ++n) kill(n);
+}
+
+void etcd_server::restart_all() {
+  kill_all();
+  for (std::size_t n = 0; n < nodes_.size(); ++n) launch(n);
+  for (std::size_t n = 0; n < nodes_.size(); ++n) await_health(n);
+}
+
+void etcd_server::restart_with(std::vector<std::string> flags) {
+  how_.flags = std::move(flags);
+  restart_all();
+}
+
+void etcd_server::replace(std::size_t n) {
+  std::string id;  // 8e9e05c52164694d, started, n0, http://..., http://..., false
+  std::istringstream members{etcdctl({"member", "list"})};
+  for (std::string line; std::getline(members, line);)
+    if (line.find(", " + name(n) + ",") != std::string::npos) id = line.substr(0, line.find(','));
+  if (id.empty()) throw std::runtime_error("no member is called " + name(n));
+  kill(n);
+  leader();  // what is asked while there is none can go astray
+  etcdctl({"member", "remove", id});
+  fs::remove_all(nodes_[n]->data);
+  etcdctl({"member", "add", name(n),
+           fmt::format("--peer-urls=http://127.0.0.1:{}", nodes_[n]->peer.number())});
+  launch(n, "existing");
+  await_health(n);
+}
+
+// ---- what the servers say about themselves
+
+std::string etcd_server::log(std::size_t n) const { return text_of(dir_.file(name(n) + ".log")); }
+
+std::optional<std::string> etcd_server::http_get(std::size_t n, std::string_view path) const {
+  if (!nodes_[n]->is_up()) return std::nullopt;
+  const auto reply =
+      http_exchange(nodes_[n]->metrics.number(), fmt::format("GET {} HTTP/1.0\r\n\r\n", path));
+  const auto body = reply.find("\r\n\r\n");
+  if (body == std::string::npos) return std::nullopt;
+  return reply.substr(body + 4);
+}
+
+bool etcd_server::is_healthy(std::size_t n) const {
+  const auto said = http_get(n, "/health");
+  return said && said->find("true") != std::string::npos;
+}
+
+double etcd_server::metric_of(std::size_t n, std::string_view begin) const {
+  std::istringstream lines{http_get(n, "/metrics").value_or(std::string{})};
+  double sum = 0;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(begin)) sum += std::stod(line.substr(line.rfind(' ')));
+  return sum;
+}
+
+double etcd_server::metric(std::string_view begin) const {
+  double sum = 0;
+  for (std::size_t n = 0; n < nodes_.size(); ++n) sum += metric_of(n, begin);
+  return sum;
+}
+
+std::uint64_t etcd_server::requests() const {
+  return static_cast<std::uint64_t>(metric("grpc_server_msg_received_total{"));
+}
+
+bool etcd_server::has_leader(std::size_t n) const {
+  return metric_of(n, "etcd_server_has_leader ") > 0;
+}
+
+std::size_t etcd_server::leader() const {
+  std::vector<std::size_t> found;
+  wait_until([&] {
+    found.clear();
+    for (std::size_t n = 0; n < nodes_.size(); ++n)
+      if (metric_of(n, "etcd_server_is_leader ") > 0) found.push_back(n);
+    return found.size() == 1;
+  });
+  if (found.size() != 1) throw std::runtime_error(fmt::format("{} leaders", found.size()));
+  return found.front();
+}
+
+// ---- addresses and etcdctl
+
+std::string etcd_server::url() const {
+  std::string all;
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    all += fmt::format("{}127.0.0.1:{}", n == 0 ? "" : ",", port(n));
+  return fmt::format("{}://{}", how_.tls ? "etcds" : "etcd", all);
+}
+
+std::string etcd_server::url(std::size_t n) const {
+  return fmt::format("{}://127.0.0.1:{}", how_.tls ? "etcds" : "etcd", port(n));
+}
+
+std::string etcd_server::endpoints() const {
+  std::string all;
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (nodes_[n]->is_up()) all += fmt::format("{}127.0.0.1:{}", all.empty() ? "" : ",", port(n));
+  return all;
+}
+
+std::vector<std::string> etcd_server::etcdctl_command(const std::vector<std::string>& words) const {
+  // Version 2 of the API is what an old etcdctl speaks unless told otherwise.
+  std::vector<std::string> all{find_program("env").value(), "ETCDCTL_API=3",
+                               find_program("etcdctl").value(), "--endpoints=" + endpoints(),
+                               "--command-timeout=15s"};
+  if (how_.tls) {
+    all.push_back("--cacert=" + how_.ca_file);
+    all.emplace_back("--insecure-skip-tls-verify");
+    if (how_.client_certificates) {
+      all.push_back("--cert=" + operator_.file);
+      all.push_back("--key=" + operator_.key);
+    }
+  }
+  if (has_auth_) all.emplace_back("--user=root:root");
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+etcd_server::outcome etcd_server::try_etcdctl(const std::vector<std::string>& words,
+                                              std::chrono::nanoseconds limit) const {
+  const auto output = dir_.file(fmt::format("etcdctl.{}", ++commands_));
+  outcome ended;
+  ended.code = process{etcdctl_command(words), output}.wait(limit);
+  ended.said = text_of(output);
+  fs::remove(output);
+  while (ended.said.ends_with('\n')) ended.said.pop_back();
+  return ended;
+}
+
+std::string etcd_server::etcdctl(const std::vector<std::string>& words) const {
+  auto ended = try_etcdctl(words);
+  if (ended.code == 0) return std::move(ended.said);
+  throw std::runtime_error(fmt::format("etcdctl {}: {}", fmt::join(words, " "),
+                                       ended.code ? ended.said : "no answer in time"));
+}
+
+void etcd_server::enable_auth(const std::string& user, const std::string& password,
+                              const std::string& prefix) {
+  etcdctl({"user", "add", "root:root"});
+  etcdctl({"role", "add", "root"});
+  etcdctl({"user", "grant-role", "root", "root"});
+  etcdctl({"user", "add", user + ":" + password});
+  etcdctl({"role", "add", user});
+  etcdctl({"role", "grant-permission", "--prefix=true", user, "readwrite", prefix});
+  etcdctl({"user", "grant-role", user, user});
+  etcdctl({"auth", "enable"});
+  has_auth_ = true;
+}
+
+std::vector<etcd_server::key_value> etcd_server::all(const std::string& prefix) const {
+  const auto said =
+      etcdctl({"get", "--prefix", "--sort-by=CREATE", "--order=ASCEND", "-w=json", "--", prefix});
+  std::vector<key_value> found;
+  auto at = said.find("\"kvs\":[");
+  if (at == std::string::npos) return found;
+  for (at = said.find('{', at); at != std::string::npos; at = said.find('{', at + 1)) {
+    const auto object = std::string_view{said}.substr(at, said.find('}', at) - at);
+    found.push_back({base64_decoded(field(object, "key")), number(field(object, "create_revision")),
+                     number(field(object, "mod_revision")), base64_decoded(field(object, "value")),
+                     number(field(object, "lease"))});
+  }
+  return found;
+}
+
+std::vector<std::string> etcd_server::keys(const std::string& prefix) const {
+  std::vector<std::string> found;
+  for (auto& one : all(prefix)) found.push_back(std::move(one.key));
+  return found;
+}
+
+std::int64_t etcd_server::revision() const {
+  return number(field(etcdctl({"get", "-w=json", "no such key"}), "revision"));
+}
+
+void etcd_server::put(const std::string& key, const std::string& value) const {
+  etcdctl({"put", "--", key, value});
+}
+
+void etcd_server::erase(const std::string& key) const {
+  if (etcdctl({"del", "--", key}) != "1") throw std::runtime_error("there is no key " + key);
+}
+
+void etcd_server::revoke(std::int64_t lease) const {
+  etcdctl({"lease", "revoke", fmt::format("{:x}", lease)});
+}
+
+std::vector<std::int64_t> etcd_server::leases() const {
+  std::vector<std::int64_t> found;
+  std::istringstream lines{etcdctl({"lease", "list"})};  // "found 2 leases", then one each
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) found.push_back(std::stoll(line, nullptr, 16));
+  return found;
+}
+
+void etcd_server::compact() const {
+  etcdctl({"compact", "--physical", std::to_string(revision())});
+}
+
+// ---- shared
+
+namespace {
+
+// A forked child that exits runs this destructor, too, and must leave the parent's servers alone.
+struct shared_servers {
+  explicit shared_servers(std::size_t nodes)
+      : servers(std::make_unique<etcd_server>(etcd_server::options{.nodes = nodes})) {}
+  shared_servers(const shared_servers&) = delete;
+  shared_servers& operator=(const shared_servers&) = delete;
+  ~shared_servers() {
+    if (::getpid() != owner) static_cast<void>(servers.release());  // NOLINT: on purpose
+  }
+  std::unique_ptr<etcd_server> servers;
+  pid_t owner = ::getpid();
+};
+
+}  // namespace
+
+etcd_server& shared_etcd() {
+  static shared_servers one{1};
+  return *one.servers;
+}
+
+etcd_server& shared_etcd3() {
+  static shared_servers three{3};
+  return *three.servers;
+}
+
+}  // namespace holdfast::testing

@@ -36,8 +36,9 @@ class waits {
   waits& operator=(const waits&) = delete;
   ~waits() { look_again_all(); }
 
-  // Waits for the grant of the owner with this sequence number (or what else has a number), or for a change of `topic`.
-  // The limits are copied: the caller's may be gone as soon as `done` has been called, which can be before these return.
+  // Waits for the grant of the owner with this sequence number (or what else has a number), or for a change of
+  // `topic`. The limits are copied: the caller's may be gone as soon as `done` has been called, which can be before
+  // these return.
   void for_grant(std::uint64_t number, call limits, wake done);
   void for_change(std::string topic, call limits, wake done);
   bool any() const {

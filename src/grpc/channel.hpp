@@ -5,7 +5,7 @@
 // thread that has nothing else to do reads for everybody, so an uncontended call makes no thread hop. send() and
 // send_now() do not block. Streams and answers that nobody waits for are read by the reactor's thread.
 //
-// The codes of failure: unavailable when the server has certainly not executed the call (nothing was sent, or the server
+// The codes of failure: unavailable when the server has certainly not executed the call (it never had all of it, or it
 // said so: GOAWAY below our stream, REFUSED_STREAM), outcome_unknown when it may have, also when the deadline or stop
 // came first. A status that the server sent itself is not an error here: it is in the reply, for the caller to judge.
 //
@@ -80,14 +80,15 @@ struct channel_options {
   net::address where;
   std::string description;  // of the server for error sentences, secrets redacted
   nanoseconds connect_timeout = std::chrono::seconds{2};
-  // A connection on which calls were given up and nothing at all has come in for this long is dropped; while streams are
-  // open, the server is pinged when nothing has come in for half of it.
+  // A peer that has vanished without a word looks like a slow one. While something is open, or a call was given up, and
+  // nothing at all has come in for half of this, the server is pinged; when nothing comes for the other half either,
+  // the connection is dropped.
   nanoseconds longest_silence = std::chrono::seconds{5};
   // Servers drop clients that ping too often. Without an answer of the server in between, we do not ping sooner again
   // than this, whatever the silence; etcd's limit is 5 s.
   nanoseconds ping_interval = std::chrono::milliseconds{5100};
-  // How long a lone leader polls before it sleeps. None: what a quorum or a disk has to agree to is never there so soon,
-  // and on a small machine the server needs that core.
+  // How long a lone leader polls before it sleeps. None: what a quorum or a disk has to agree to is never there so
+  // soon, and on a small machine the server needs that core.
   nanoseconds spin = nanoseconds::zero();
   std::size_t largest_message = std::size_t{16} << 20U;
 };
@@ -102,16 +103,18 @@ class channel {
   // `method`: "/etcdserverpb.KV/Txn". `extra` are further header fields ("token", "hasleader"), lower case.
   result<reply> call(std::string_view method, std::string_view request, const header_list& extra,
                      const net::limits& until);
-  void send(std::string_view method, std::string_view request, const header_list& extra, const net::limits& until,
-            reply_handler& done) noexcept;
+  void send(std::string_view method, std::string_view request, const header_list& extra,
+            const net::limits& until, reply_handler& done) noexcept;
   // As send(), but the caller's thread writes at once.
-  void send_now(std::string_view method, std::string_view request, const header_list& extra, const net::limits& until,
-                reply_handler& done) noexcept;
+  void send_now(std::string_view method, std::string_view request, const header_list& extra,
+                const net::limits& until, reply_handler& done) noexcept;
 
   // A stream stays until the server ends it, the connection is lost, or cancel() is called; there is no reconnecting of
-  // streams here. `listener` stays alive until its on_end(), which comes exactly once, also after cancel().
+  // streams here. `listener` stays alive until its on_end(), which comes exactly once, also after cancel() (with the
+  // code cancelled), and may come before open_stream() has returned. 0: there is no connection to be had just now.
   using stream_id = std::uint64_t;  // never used twice by one channel, over reconnects too
-  stream_id open_stream(std::string_view method, const header_list& extra, stream_listener& listener) noexcept;
+  stream_id open_stream(std::string_view method, const header_list& extra,
+                        stream_listener& listener) noexcept;
   // False: that stream has ended, and the message was not sent. Messages of one stream leave in order.
   bool write(stream_id to, std::string_view message) noexcept;
   void cancel(stream_id which) noexcept;

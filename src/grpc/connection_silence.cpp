@@ -63,8 +63,8 @@ steady_time connection::check_silence(steady_time now, callers& woken) {
 }
 
 // Go's gRPC servers (etcd) measure the line by a ping with nearly every answer, the next one as soon as the last one is
-// answered. To answer at once would be a second system call per call for us, and for the server a third of its work on
-// a small request. So it is done a little later, for all that have come: an answer to a ping may be slow, but must come.
+// answered. To answer at once would be a second write per call for us, and one more packet for the server to wake up
+// for. So it is done a little later, for all that have come: it may be slow, but must be done.
 void connection::answer_pings_soon(steady_time now) {
   constexpr auto delay = std::chrono::milliseconds{10};
   if (!session_.owes_pings() || std::exchange(pong_planned_, true)) return;

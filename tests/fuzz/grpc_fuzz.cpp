@@ -1,6 +1,6 @@
-// Any bytes as what a gRPC server sends, while three calls and a stream are open. What must hold: it does not matter how
-// the network splits them; every call is finished at most once, and not after the session is over; no message is larger
-// than allowed; and what we have to say to it stays small.
+// Any bytes as what a gRPC server sends, while three calls and a stream are open. What must hold: it does not matter
+// how the network splits them; every call is finished at most once, and not after the session is over; no message is
+// larger than allowed.
 #include "fuzz/require.hpp"
 
 #include "grpc/session.hpp"

@@ -6,9 +6,10 @@
 //   cluster.stop(cluster.leader());                  // SIGSTOP
 //   EXPECT_EQ(cluster.etcdctl({"get", "a", "--print-value-only"}), "b");
 //
-// The data are in memory (/dev/shm) where that is possible: etcd 3.4 cannot be told not to fsync, and a machine's death
-// is not what is tested. They outlive a kill. Heartbeats and elections come at twice the usual pace, so a cluster is up in
-// a second and a leader replaced in less; the smallest ttl that such a server grants is 1 s (2 s at the usual pace).
+// The data are in memory (/dev/shm) where that is possible: etcd 3.4 cannot be told not to fsync, and a machine's
+// death is not what is tested. They outlive a kill. Heartbeats and elections come at twice the usual pace, so a
+// cluster is up in a second and a leader replaced in less; the smallest ttl that such a server grants is 1 s (2 s at
+// the usual pace).
 #pragma once
 
 #include "support/certificates.hpp"

@@ -81,11 +81,11 @@ const std::vector<arrow>& arrows() {
        "the counter rule serves all engines and knows none"},
       {"src/engines/",
        {"include/holdfast/", "src/support/", "src/net/", "src/grpc/", "src/engines/grant_rule.hpp",
-        "src/engines/counter_rule.hpp", "@"},
+        "src/engines/counter_rule.hpp", "src/engines/waits.hpp", "src/engines/awaiting.hpp",
+        "src/engines/watching.hpp", "@"},
        third_party,
-       "an engine includes only holdfast/, support/, net/, grpc/, the two rules and its own "
-       "folder, "
-       "never core or another engine"},
+       "an engine includes only holdfast/, support/, net/, grpc/, what all engines share and its "
+       "own folder, never core or another engine"},
       {"src/",
        {},
        standard,

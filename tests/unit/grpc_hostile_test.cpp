@@ -194,7 +194,7 @@ TEST_F(grpc_hostile, a_connection_that_ends_in_the_middle_leaves_the_outcome_unk
 }
 
 TEST_F(grpc_hostile, goaway_finishes_the_old_refuses_the_unseen_and_lets_new_calls_go_elsewhere) {
-  gate both, go;
+  gate go;
   std::atomic<int> seen{0};
   line_server server{[&](peer& client) {
     h2_peer http{client};

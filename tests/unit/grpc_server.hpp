@@ -297,7 +297,10 @@ class stream_ear final : public grpc::stream_listener {
     return heard_;
   }
   bool hears(std::size_t count) const {
-    return wait_until([&] { return heard().size() >= count; });
+    return wait_until([&] {
+      std::lock_guard locked{guard_};
+      return heard_.size() >= count;
+    });
   }
   bool is_over() const {
     std::lock_guard locked{guard_};

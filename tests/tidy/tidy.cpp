@@ -102,6 +102,11 @@ const std::vector<arrow>& arrows() {
        {"include/holdfast/", "examples/"},
        third_party,
        "an example uses only the public headers"},
+      // Its baseline is our own transport, bare.
+      {"bench/etcd_bare.",
+       {"include/holdfast/", "src/net/", "src/grpc/", "bench/"},
+       third_party,
+       "the bare transactions use the public headers and the transport"},
       {"bench/",
        {"include/holdfast/", "bench/"},
        third_party,

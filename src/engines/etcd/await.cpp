@@ -1,0 +1,151 @@
+// Waiting: for one's turn, and for a change.
+#include "engines/etcd/etcd_engine.hpp"
+
+#include "engines/awaiting.hpp"
+#include "support/parker.hpp"
+
+namespace holdfast::engines::etcd {
+
+// ---- for one's turn
+
+progress etcd_engine::outcome_of(const ticket& place) {
+  progress out;
+  const auto mine = book_.find(place.owner);
+  const auto under = session_->current();
+  if (!mine || !under) return out;
+  const auto lock = book_.lock();
+  if (mine->is != entry::state::holding || mine->lease != under->id) return out;
+  out.is_granted = true;
+  out.granted = as_grant(place.name, *mine, *under, mine->since);
+  return out;
+}
+
+result<progress> etcd_engine::await(const ticket& place, const call& limits) {
+  const auto mine = book_.find(place.owner);
+  if (!mine) return progress{};
+  support::parker bed;
+  bool turn = false;
+  call only_stop;
+  only_stop.stop = limits.stop;
+  room_->for_grant(place.owner.sequence, only_stop, [&](std::optional<its_turn> news) {
+    turn = news.has_value();
+    bed.set(1);
+  });
+  cluster_->driver().post([this, mine] { lookout_->look_for(mine); });
+  if (bed.wait(limits.deadline) == 0) {
+    room_->look_again(place.owner.sequence);  // or the news is on its way already
+    bed.wait(steady_time::max());
+  }
+  return turn ? outcome_of(place) : progress{};
+}
+
+void etcd_engine::start_await(const ticket& place, const call& limits,
+                              completion<progress>& done) noexcept {
+  const auto mine = book_.find(place.owner);
+  if (!mine) return done.complete(progress{});
+  room_->for_grant(place.owner.sequence, limits,
+                   [this, &place, &done](std::optional<its_turn> news) {
+                     done.complete(news ? outcome_of(place) : progress{});
+                   });
+  cluster_->driver().post([this, mine] { lookout_->look_for(mine); });
+}
+
+// ---- for a change
+
+result<void> etcd_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                                const call& limits) {
+  awaiting<void> done;
+  start_watch(kind, name, seen, limits, done);
+  return done.get();
+}
+
+void etcd_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                              const call& limits, completion<void>& done) noexcept {
+  if (limits.stop.stop_requested()) return done.complete({});
+  auto alive = std::make_shared<std::atomic<bool>>(true);
+  std::string of{name};
+  room_->for_change(lookout::topic_of(kind, name), limits,
+                    [alive, &done](const std::optional<its_turn>&) {
+                      *alive = false;
+                      done.complete({});
+                    });
+  cluster_->driver().post(
+      [this, kind, of = std::move(of), seen, alive] { lookout_->observe(kind, of, seen, alive); });
+}
+
+// ---- living on
+
+bool etcd_engine::needs_proof(std::span<const renewal> batch, const lease_view& now) const {
+  const auto time = clock_.now();
+  for (const auto& one : batch)
+    if (now.believed_from(time, one.held->ttl) < time - one.held->ttl / 6) return true;
+  return false;
+}
+
+// Held is what we know to hold, under the lease that was just proven: whoever removes a key of ours, we hear of it.
+void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& now) {
+  const auto time = clock_.now();
+  for (auto& one : batch) {
+    const auto mine = book_.find(one.held->owner);
+    one.answer = renewal::verdict::lost;
+    if (!mine) continue;
+    const auto lock = book_.lock();
+    if (mine->is != entry::state::holding || mine->lease != now.id) continue;
+    one.answer = renewal::verdict::held;
+    one.valid_from = now.believed_from(time, one.held->ttl);
+    mine->until = one.valid_from + one.held->ttl;
+  }
+}
+
+result<void> etcd_engine::renew(std::span<renewal> batch, const call& limits) {
+  support::parker bed;
+  std::optional<result<lease_view>> proof;
+  session_->prove(clock_.now(), limits.deadline, [&](result<lease_view> what) {
+    proof.emplace(std::move(what));
+    bed.set(1);
+  });
+  bed.wait(steady_time::max());
+  if (!*proof) return std::move(*proof).error();
+  conclude_renewal(batch, **proof);
+  return {};
+}
+
+void etcd_engine::start_renew(std::span<renewal> batch, const call& limits,
+                              completion<void>& done) noexcept {
+  if (const auto now = session_->current(); now && !needs_proof(batch, *now)) {
+    conclude_renewal(batch, *now);
+    return done.complete({});
+  }
+  session_->prove(clock_.now(), limits.deadline, [this, batch, &done](result<lease_view> what) {
+    if (!what) return done.complete(std::move(what).error());
+    conclude_renewal(batch, *what);
+    done.complete({});
+  });
+}
+
+void etcd_engine::on_lease_gone(std::int64_t id, std::string_view why) noexcept {
+  std::vector<owner_id> lost;
+  std::vector<std::uint64_t> waiting;
+  {
+    const auto lock = book_.lock();
+    std::vector<book::ref> holders;
+    for (const auto& [number, one] : book_.all()) {
+      if (one->lease != id || one->is == entry::state::releasing) continue;
+      if (one->is == entry::state::holding) {
+        holders.push_back(one);
+      } else {
+        waiting.push_back(number);
+        one->key.clear();  // it comes again, to the end of the line
+      }
+    }
+    for (const auto& one : holders) {
+      one->is = entry::state::releasing;
+      book_.drop_locked(*one);
+      lost.push_back(one->owner);
+    }
+  }
+  lookout_->announce_lost(std::move(lost), std::string{why});
+  for (const auto number : waiting) room_->look_again(number);
+}
+
+}  // namespace holdfast::engines::etcd

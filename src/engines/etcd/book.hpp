@@ -1,0 +1,79 @@
+// What this client has put, or may have put, into the store: an entry for each owner that asked, from before its
+// request is sent until its key is certainly gone.
+#pragma once
+
+#include "engines/etcd/session.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+
+struct entry {
+  enum class state : std::uint8_t { asking, waiting, holding, releasing };
+
+  // Never changed.
+  std::string name;
+  owner_id owner;
+  std::string label;
+  nanoseconds ttl{};  // as asked for
+
+  // Under the book's guard.
+  state is = state::asking;
+  std::string key;  // empty: none, or it is gone
+  std::int64_t lease = 0;
+  std::int64_t created = 0;
+  fencing_token token;
+  lock_mode mode = lock_mode::exclusive;
+  std::uint64_t weight = 0;
+  bool unsure = false;  // a request that puts the key was not answered
+  bool swept = false;   // a later request of ours has taken the key along
+  steady_time since{};  // it holds, or waits
+  steady_time until{};  // its grant ends if it is not renewed
+  bool watched = false;
+  std::size_t ahead = 0;  // how many were created before it, when we last looked
+  std::string before;     // the key just before it
+  // An upgrade: what it came from, which lives on below it.
+  std::shared_ptr<entry> over;
+  bool covered = false;  // is below an upgrade that was granted
+};
+
+class book {
+ public:
+  using ref = std::shared_ptr<entry>;
+
+  std::unique_lock<std::mutex> lock() const { return std::unique_lock{guard_}; }
+
+  ref find(const owner_id& owner) const;
+  ref find_or_make(const request& ask);
+  void drop(const entry& which);
+
+  // It is about to be taken out of the store: for our own eyes it is gone. False: somebody else does that already.
+  bool begin_release(entry& which);
+  // It may still be there: from now on it is ours again, until then. REQUIRES: lock() is held.
+  void end_release(entry& which, steady_time until);
+  // Their keys are to be ignored in what is read, and may be deleted by the way.
+  std::vector<ref> releasing(std::string_view name) const;
+
+  // REQUIRES: lock() is held.
+  const std::unordered_map<std::uint64_t, ref>& all() const noexcept { return all_; }
+  void drop_locked(const entry& which);
+
+ private:
+  void take_off(const entry& which);
+
+  mutable std::mutex guard_;
+  std::unordered_map<std::uint64_t, ref> all_;  // by the sequence of the owner
+  std::multimap<std::string, ref, std::less<>> releasing_;
+};
+
+std::vector<std::string> keys_in(const std::vector<book::ref>& entries);
+
+}  // namespace holdfast::engines::etcd

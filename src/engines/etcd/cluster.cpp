@@ -1,0 +1,305 @@
+#include "engines/etcd/cluster.hpp"
+
+#include "engines/etcd/requests.hpp"
+#include "support/parker.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+steady_time now() { return std::chrono::steady_clock::now(); }
+
+// More would not be served sooner, and a cluster refuses clients that are too far ahead of it.
+constexpr std::size_t most_in_flight = 256;
+
+error closing(const settings& how) {
+  return {errc::unavailable, fmt::format("{}: the client is being closed.", how.url)};
+}
+
+void pause(const call& limits) {
+  support::parker bed;
+  const std::stop_callback wake{limits.stop, [&] { bed.set(1); }};
+  bed.wait(std::min(limits.deadline, now() + pause_between_rounds));
+}
+
+bool may_go_on(const call& limits) {
+  return !limits.stop.stop_requested() && now() < limits.deadline;
+}
+
+}  // namespace
+
+result<std::unique_ptr<cluster>> cluster::start(const settings& how) {
+  auto reactor = net::reactor::start();
+  if (!reactor) return std::move(reactor).error();
+  std::unique_ptr<cluster> self{new cluster{how}};
+  self->reactor_ = std::move(*reactor);
+  return self;
+}
+
+// ---- members
+
+std::shared_ptr<grpc::channel> cluster::channel(std::size_t member) {
+  const std::lock_guard lock{guard_};
+  if (stopping_) return nullptr;
+  auto& slot = channels_[member];
+  if (!slot) {
+    grpc::channel_options options;
+    options.where = how_.where[member];
+    options.description =
+        how_.where.size() == 1 ? how_.url : fmt::format("{} at {}", how_.url, how_.names[member]);
+    options.connect_timeout = 1s;
+    options.longest_silence = 3s;
+    slot = std::make_shared<grpc::channel>(*reactor_, std::move(options));
+  }
+  return slot;
+}
+
+void cluster::rotate(std::size_t from) noexcept {
+  current_.compare_exchange_strong(from, (from + 1) % size(), std::memory_order_relaxed);
+}
+
+// ---- asking on this thread
+
+answer cluster::run(const question& what, const call& limits) {
+  tries policy{size(), what.repeatable, can_login()};
+  for (;;) {
+    const auto member = current();
+    const auto unsure_before = policy.is_unsure();
+    const auto over = channel(member);
+    if (!over) return {closing(how_)};
+    net::limits until{policy.until(now(), limits.deadline), limits.stop};
+    auto got = over->call(what.method, what.body, headers(), until);
+    switch (policy.judge(got, may_go_on(limits))) {
+      case tries::step::done:
+        return {policy.conclude(std::move(got)), unsure_before};
+      case tries::step::login:
+        if (auto in = log_in(limits); !in) return {std::move(in).error(), unsure_before};
+        break;
+      case tries::step::pause:
+        rotate(member);
+        pause(limits);
+        break;
+      case tries::step::again:
+        rotate(member);
+        break;
+    }
+  }
+}
+
+result<grpc::reply> cluster::run_at(std::size_t member, const question& what, const call& limits) {
+  const auto over = channel(member);
+  if (!over) return closing(how_);
+  const net::limits until{std::min(limits.deadline, now() + 2s), limits.stop};
+  return over->call(what.method, what.body, headers(), until);
+}
+
+// ---- asking without waiting
+
+class cluster::sending final : public grpc::reply_handler {
+ public:
+  sending(cluster& in, const question& what, const call& limits, handler& done)
+      : in_(in),
+        what_(what),
+        limits_(limits),
+        done_(done),
+        policy_(in.size(), what.repeatable, in.can_login()) {}
+
+  void go() noexcept {
+    member_ = in_.current();
+    unsure_before_ = policy_.is_unsure();
+    const auto over = in_.channel(member_);
+    if (!over) return finish(closing(in_.how_));
+    const net::limits until{policy_.until(now(), limits_.deadline), limits_.stop};
+    if (what_.at_once) {
+      over->send_now(what_.method, what_.body, in_.headers(), until, *this);
+    } else {
+      over->send(what_.method, what_.body, in_.headers(), until, *this);
+    }
+  }
+  void finish(result<grpc::reply> got) noexcept {
+    auto& done = done_;
+    auto& in = in_;
+    answer out{policy_.conclude(std::move(got)), unsure_before_};
+    delete this;
+    in.one_is_done();
+    done.on_answer(std::move(out));
+  }
+
+ private:
+  void on_reply(result<grpc::reply> got) noexcept override {
+    if (std::exchange(logging_in_, false)) {
+      if (auto in = in_.note_login(got); !in) return finish(std::move(in).error());
+      return go();
+    }
+    switch (policy_.judge(got, may_go_on(limits_))) {
+      case tries::step::done:
+        return finish(std::move(got));
+      case tries::step::login:
+        return log_in();
+      case tries::step::pause:
+        in_.rotate(member_);
+        return in_.begin_pause(*this);
+      case tries::step::again:
+        in_.rotate(member_);
+        return go();
+    }
+  }
+  void log_in() noexcept {
+    const auto over = in_.channel(member_);
+    if (!over) return finish(closing(in_.how_));
+    logging_in_ = true;
+    const auto request = in_.login_request();
+    over->send(method::authenticate, request, {}, {limits_.deadline, limits_.stop}, *this);
+  }
+
+  cluster& in_;
+  const question& what_;
+  const call& limits_;
+  handler& done_;
+  tries policy_;
+  std::size_t member_ = 0;
+  bool unsure_before_ = false;
+  bool logging_in_ = false;
+};
+
+void cluster::post(const question& what, const call& limits, handler& done) noexcept {
+  auto* const one = new sending{*this, what, limits, done};
+  {
+    const std::lock_guard lock{guard_};
+    ++in_flight_;
+    if (in_flight_ > most_in_flight && !stopping_) {
+      queue_.push_back(one);
+      return;
+    }
+  }
+  one->go();
+}
+
+void cluster::one_is_done() noexcept {
+  sending* next = nullptr;
+  {
+    const std::lock_guard lock{guard_};
+    --in_flight_;
+    if (!queue_.empty()) {
+      next = queue_.front();
+      queue_.pop_front();
+    }
+  }
+  if (next != nullptr) driver().post([next] { next->go(); });
+}
+
+void cluster::stop() noexcept {
+  std::vector<sending*> idle;
+  std::vector<std::shared_ptr<grpc::channel>> open;
+  {
+    const std::lock_guard lock{guard_};
+    if (std::exchange(stopping_, true)) return;
+    idle.assign(pausing_.begin(), pausing_.end());
+    idle.insert(idle.end(), queue_.begin(), queue_.end());
+    pausing_.clear();
+    queue_.clear();
+    open.swap(channels_);
+  }
+  for (auto* one : idle) one->finish(closing(how_));
+  open.clear();  // tells everybody who still waits
+  reactor_.reset();
+}
+
+// Whoever takes it out of pausing_ goes on with it.
+void cluster::begin_pause(sending& one) {
+  {
+    const std::lock_guard lock{guard_};
+    if (!stopping_) {
+      pausing_.insert(&one);
+      reactor_->at(now() + pause_between_rounds, [this, which = &one] {
+        {
+          const std::lock_guard again{guard_};
+          if (pausing_.erase(which) == 0) return;
+        }
+        which->go();
+      });
+      return;
+    }
+  }
+  one.finish(closing(how_));
+}
+
+// ---- login
+
+std::string cluster::login_request() const {
+  rpc::AuthenticateRequest out;
+  out.set_name(how_.user);
+  out.set_password(how_.password);
+  return bytes_of(out);
+}
+
+result<void> cluster::note_login(const result<grpc::reply>& got) {
+  if (!got) return as_reading(got.error());
+  if (is_without_auth(*got)) {
+    auth_off_ = true;
+    return {};
+  }
+  if (!got->ok()) return as_reading(status_error(*got, {}, how_.url));
+  rpc::AuthenticateResponse in;
+  if (!in.ParseFromString(got->body)) return unexpected_answer({}, how_.url);
+  const std::lock_guard lock{guard_};
+  token_ = in.token();
+  return {};
+}
+
+result<void> cluster::log_in(const call& limits) {
+  question what{method::authenticate, login_request()};
+  tries policy{size(), true, false};
+  for (;;) {
+    const auto member = current();
+    const auto over = channel(member);
+    if (!over) return closing(how_);
+    const net::limits until{policy.until(now(), limits.deadline), limits.stop};
+    const auto got = over->call(what.method, what.body, {}, until);
+    const auto next = policy.judge(got, may_go_on(limits));
+    if (next == tries::step::done) return note_login(got);
+    rotate(member);
+    if (next == tries::step::pause) pause(limits);
+  }
+}
+
+void cluster::log_in_soon() noexcept {
+  class alone final : public handler {
+   public:
+    explicit alone(cluster& in) : in_(in), what_{method::authenticate, in.login_request()} {
+      limits_.deadline = now() + 5s;
+    }
+    void go() noexcept { in_.post(what_, limits_, *this); }
+
+   private:
+    void on_answer(answer what) noexcept override {
+      static_cast<void>(in_.note_login(what.got));
+      delete this;
+    }
+    cluster& in_;
+    const question what_;
+    call limits_;
+  };
+  (new alone{*this})->go();
+}
+
+grpc::header_list cluster::headers() const {
+  if (how_.user.empty()) return {};
+  const std::lock_guard lock{guard_};
+  if (token_.empty()) return {};
+  return {{"token", token_}};
+}
+
+// A member that is cut off from the others ends such streams, rather than to keep silent.
+grpc::header_list cluster::stream_headers() const {
+  auto out = headers();
+  out.emplace_back("hasleader", "true");
+  return out;
+}
+
+}  // namespace holdfast::engines::etcd

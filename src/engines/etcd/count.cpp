@@ -1,0 +1,105 @@
+// Counters: one key each, apart from the locks; its value is the number, its version the revision of the last change. A
+// lease of its own forgets a counter that nobody changes any more.
+#include "engines/etcd/etcd_engine.hpp"
+
+#include "engines/counter_rule.hpp"
+
+#include <charconv>
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::int64_t longest_lease = 9'000'000'000;  // seconds; etcd takes no longer ones
+
+std::optional<std::int64_t> number_in(const std::string& text) {
+  std::int64_t out = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (code != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return out;
+}
+
+counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t version) {
+  counter out;
+  out.exists = exists;
+  out.applied = applied;
+  out.value = exists ? value : 0;
+  out.version = exists ? static_cast<std::uint64_t>(version) : 0;
+  return out;
+}
+
+}  // namespace
+
+result<counter> etcd_engine::count(const counter_request& ask, const call& limits) {
+  return count_verb(ask, {limits, true}).run();
+}
+
+void etcd_engine::start_count(const counter_request& ask, const call& limits,
+                              completion<counter>& done) noexcept {
+  count_verb(ask, {limits, false}).start(done);
+}
+
+// Reads, and writes if nobody has written meanwhile; else reads again. Asked twice, an addition would count twice: a
+// write that is not answered is not repeated.
+verb<counter> etcd_engine::count_verb(const counter_request& ask, way how) {
+  const auto key = counter_key(how_.root, ask.name);
+  for (;;) {
+    const question what{method::range, bytes_of(range_of(key))};
+    const auto said = co_await cluster_->ask(what, how);
+    if (!said.got) co_return as_reading(said.got.error());
+    if (!said.got->ok()) co_return as_reading(status_error(*said.got, ask.name, how_.url));
+    rpc::RangeResponse in;
+    if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(ask.name, how_.url);
+    const bool exists = in.kvs_size() > 0;
+    const auto before = exists ? number_in(in.kvs(0).value()) : std::nullopt;
+    if (exists && !before) co_return unexpected_answer(ask.name, how_.url);
+    const auto version = exists ? in.kvs(0).mod_revision() : 0;
+    const auto change = change_of(ask, before);
+    if (change.what == counter_change::kind::none)
+      co_return as_counter(exists, change.applied, before.value_or(0), version);
+
+    rpc::TxnRequest out;
+    auto& same = *out.add_compare();
+    same.set_target(rpc::Compare::MOD);
+    same.set_key(key);
+    same.set_mod_revision(version);
+    const auto lease = exists ? in.kvs(0).lease() : 0;
+    if (change.what == counter_change::kind::erase) {
+      add_delete(*out.mutable_success(), key);
+    } else if (exists) {
+      add_put(*out.mutable_success(), key, std::to_string(change.value), lease);
+    } else {
+      auto made = co_await counter_lease(ask.keep, how);
+      if (!made) co_return std::move(made).error();
+      add_put(*out.mutable_success(), key, std::to_string(change.value), *made);
+    }
+    txn_options once;
+    once.repeatable = false;
+    auto got = co_await transact(std::move(out), ask.name, once, how);
+    if (!got) co_return std::move(got).error();
+    if (!got->said.succeeded()) continue;
+    if (change.what == counter_change::kind::erase) co_return as_counter(false, true, 0, 0);
+    if (lease != 0) session_->touch(lease);
+    co_return as_counter(true, true, change.value, got->said.header().revision());
+  }
+}
+
+// 0: for ever.
+verb<std::int64_t> etcd_engine::counter_lease(nanoseconds keep, way how) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(keep).count();
+  if (seconds <= 0 || seconds > longest_lease) co_return std::int64_t{0};
+  rpc::LeaseGrantRequest ask;
+  ask.set_ttl(seconds);
+  const question what{method::grant, bytes_of(ask)};
+  const auto said = co_await cluster_->ask(what, how);
+  if (!said.got) co_return as_reading(said.got.error());
+  if (!said.got->ok()) co_return as_reading(status_error(*said.got, {}, how_.url));
+  rpc::LeaseGrantResponse in;
+  if (!in.ParseFromString(said.got->body) || in.id() == 0)
+    co_return unexpected_answer({}, how_.url);
+  co_return in.id();
+}
+
+}  // namespace holdfast::engines::etcd

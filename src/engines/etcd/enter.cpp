@@ -1,0 +1,259 @@
+// Asking for a lock.
+#include "engines/etcd/etcd_engine.hpp"
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using standing = place::standing;
+
+constexpr int rounds = 16;              // against a line that changes all the time
+constexpr std::size_t most_names = 50;  // in one transaction: compares, puts and sweeps
+
+}  // namespace
+
+// ---- the way in
+
+result<entered> etcd_engine::enter(const request& ask, const call& limits) {
+  return enter_verb(ask, {limits, true}).run();
+}
+
+void etcd_engine::start_enter(const request& ask, const call& limits,
+                              completion<entered>& done) noexcept {
+  enter_verb(ask, {limits, false}).start(done);
+}
+
+verb<entered> etcd_engine::enter_verb(const request& ask, way how) {
+  for (int attempt = 0;; ++attempt) {
+    auto lease = session_->current();
+    if (!lease) {
+      auto made = co_await session_->ensure(how);
+      if (!made) co_return about(std::move(made).error(), ask.name);
+      lease = *made;
+    }
+    asker who{ask, book_.find_or_make(ask), {}, *lease};
+    auto inside = ask.replaces != nullptr ? upgrade_verb(who, how) : enter_plainly(who, how);
+    auto out = co_await inside;
+    const bool ended = !out && out.error().code() == errc::unavailable && !session_->current();
+    if (!ended || attempt > 0) co_return out;
+    // The session was found to be gone: nothing was put. Once more, with a new one.
+  }
+}
+
+verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
+  asker who = given;
+  who.key = name_key(*who.mine, who.ask, who.under, 0);
+  if (is_queued(*who.mine)) {
+    // Where do we stand? A question, which costs the cluster less than a transaction that could write.
+    const auto sent = clock_.now();
+    auto seen = co_await look(who.ask.name, how);
+    if (!seen) co_return failed(who, std::move(seen).error());
+    if (seen->of.find(who.key) != nullptr)
+      co_return co_await stand_verb(who, std::move(*seen), sent, how);
+  }
+  const auto leaving = book_.releasing(who.ask.name);
+  const auto sweeps = keys_in(leaving);
+  const auto sent = clock_.now();
+  auto got = co_await transact(enter_request(who, sweeps), who.ask.name, {who.under.id}, how);
+  if (!got) co_return failed(who, std::move(got).error());
+  if (!leaving.empty()) {
+    const auto lock = book_.lock();
+    for (const auto& one : leaving) one->swept = true;
+  }
+  const auto revision = got->said.header().revision();
+  if (got->said.succeeded())
+    co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
+  auto seen = sight_in(got->said, who.ask.name, sweeps);
+  if (!who.ask.wait && seen.of.find(who.key) == nullptr)
+    co_return co_await try_verb(who, std::move(seen), how);
+  co_return co_await stand_verb(who, std::move(seen), sent, how);
+}
+
+// Puts the key if nothing else is there. Otherwise it is put to the end of the line (if we wait), and the line is read.
+// What we are about to release does not count, and goes.
+rpc::TxnRequest etcd_engine::enter_request(const asker& who,
+                                           const std::vector<std::string>& sweeps) const {
+  const auto range = keys_of(how_.root, who.ask.name);
+  const std::string label{who.ask.label};
+  rpc::TxnRequest out;
+  expect_nothing(out, range, sweeps);
+  auto& free = *out.mutable_success();
+  auto& taken = *out.mutable_failure();
+  for (const auto& key : sweeps) {
+    add_delete(free, key);
+    add_delete(taken, key);
+  }
+  add_put(free, who.key, label, who.under.id);
+  if (who.ask.wait) {
+    auto& queue = *taken.Add()->mutable_request_txn();
+    expect_created(queue, who.key, 0);
+    add_put(*queue.mutable_success(), who.key, label, who.under.id);
+  }
+  add_range(taken, range);
+  return out;
+}
+
+// ---- where we stand
+
+verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time sent, way how) {
+  for (int round = 0; round < rounds; ++round) {
+    const auto* own = seen.of.find(who.key);
+    if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
+    if (own->stands == standing::holder) {
+      if (own->overtaken()) co_return co_await stamp_verb(who, own->created, how);
+      co_return granted(who, sent, own->created, own->token);
+    }
+    if (own->capacity != seen.of.capacity())
+      co_return co_await refuse_capacity(who, seen.of.capacity(), true, how);
+    if (who.ask.order != queue_order::barging) co_return waiting(who, seen, *own);
+    const auto blockers = seen.of.takes_barging(who.ask.weight);
+    if (!blockers || blockers->size() > most_at_once) co_return waiting(who, seen, *own);
+    auto in = co_await step_in(who, seen, *blockers, how);
+    if (!in) co_return failed(who, std::move(in).error());
+    if (*in) co_return **in;
+  }
+  co_return ask_again(who.ask);
+}
+
+// Without waiting: our key is not in the line, and comes into it only if that means that we hold.
+verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
+  for (int round = 0; round < rounds; ++round) {
+    if (!seen.of.empty() && who.ask.capacity != seen.of.capacity())
+      co_return co_await refuse_capacity(who, seen.of.capacity(), false, how);
+    std::optional<std::vector<const place*>> needed;
+    if (seen.of.takes(who.ask.weight)) {
+      needed.emplace();
+    } else if (who.ask.order == queue_order::barging) {
+      needed = seen.of.takes_barging(who.ask.weight);
+    }
+    if (!needed || needed->size() > most_at_once) break;
+    auto in = co_await step_in(who, seen, *needed, how);
+    if (!in) co_return failed(who, std::move(in).error());
+    if (*in) co_return **in;
+  }
+  forget(who.mine);
+  co_return entered{};
+}
+
+// A waiter over whose head somebody came in takes a new revision as its token.
+verb<entered> etcd_engine::stamp_verb(const asker& who, std::int64_t created, way how) {
+  rpc::TxnRequest out;
+  expect_created(out, who.key, created);
+  marks with;
+  with.granted = true;
+  add_put(*out.mutable_success(), who.key, make_value(who.ask.label, with), who.under.id);
+  const auto sent = clock_.now();
+  auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
+  if (!got) co_return failed(who, std::move(got).error());
+  if (!got->said.succeeded()) co_return ask_again(who.ask);
+  const auto revision = got->said.header().revision();
+  co_return granted(who, sent, created, {static_cast<std::uint64_t>(revision)});
+}
+
+// ---- by a mark
+
+verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
+                                                  const std::vector<const place*>& needed,
+                                                  way how) {
+  using outcome = std::optional<entered>;
+  if (seen.of.untouched().size() > most_at_once) {
+    if (auto some = co_await touch_some(who, seen, how); !some) co_return std::move(some).error();
+    auto again = co_await look(who.ask.name, how);
+    if (!again) co_return std::move(again).error();
+    seen = std::move(*again);
+    co_return outcome{};
+  }
+  const auto* own = seen.of.find(who.key);
+  const auto created = own == nullptr ? 0 : own->created;
+  const auto range = keys_of(how_.root, who.ask.name);
+  rpc::TxnRequest out;
+  expect_created(out, who.key, created);
+  expect_unchanged(out, range, seen.revision);
+  for (const auto* one : needed) expect_created(out, one->key, one->created);
+  marks with;
+  with.granted = true;
+  add_put(*out.mutable_success(), who.key, make_value(who.ask.label, with), who.under.id);
+  for (const auto* one : seen.of.untouched())
+    if (one != own) add_touch(*out.mutable_success(), one->key);
+  add_range(*out.mutable_failure(), range);
+  const auto sent = clock_.now();
+  auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
+  if (!got) co_return std::move(got).error();
+  const auto revision = got->said.header().revision();
+  if (got->said.succeeded())
+    co_return outcome{granted(who, sent, created == 0 ? revision : created,
+                              {static_cast<std::uint64_t>(revision)})};
+  seen = sight_in(got->said, who.ask.name);
+  own = seen.of.find(who.key);
+  if (own == nullptr || !own->entered) co_return outcome{};
+  co_return outcome{granted(who, sent, own->created, own->token)};  // an earlier try of this was it
+}
+
+// More waiters than go into one transaction: their keys are touched before, some at a time.
+verb<void> etcd_engine::touch_some(const asker& who, const sight& seen, way how) {
+  rpc::TxnRequest out;
+  const auto all = seen.of.untouched();
+  for (std::size_t i = 0; i < most_at_once; ++i) {
+    auto& inner = *out.mutable_success()->Add()->mutable_request_txn();
+    expect_created(inner, all[i]->key, all[i]->created);
+    add_touch(*inner.mutable_success(), all[i]->key);
+  }
+  auto got = co_await transact(std::move(out), who.ask.name, {}, how);
+  if (!got) co_return std::move(got).error();
+  co_return result<void>{};
+}
+
+// ---- several at once
+
+result<std::vector<grant>> etcd_engine::enter_all(std::span<const request> asks,
+                                                  const call& limits) {
+  return enter_all_verb(asks, {limits, true}).run();
+}
+
+void etcd_engine::start_enter_all(std::span<const request> asks, const call& limits,
+                                  completion<std::vector<grant>>& done) noexcept {
+  enter_all_verb(asks, {limits, false}).start(done);
+}
+
+verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> asks, way how) {
+  const std::vector<grant> none;
+  for (const auto& ask : asks)
+    if (ask.mode != lock_mode::exclusive || ask.replaces != nullptr) co_return none;
+  if (asks.size() > most_names) co_return none;
+  auto lease = co_await session_->ensure(how);
+  if (!lease) co_return std::move(lease).error();
+  std::vector<asker> all;
+  rpc::TxnRequest body;
+  for (const auto& ask : asks) {
+    asker who{ask, book_.find_or_make(ask), {}, *lease};
+    who.key = name_key(*who.mine, ask, *lease, 0);
+    const auto sweeps = keys_in(book_.releasing(ask.name));
+    expect_nothing(body, keys_of(how_.root, ask.name), sweeps);
+    for (const auto& key : sweeps) add_delete(*body.mutable_success(), key);
+    add_put(*body.mutable_success(), who.key, std::string{ask.label}, lease->id);
+    add_range(*body.mutable_failure(), who.key);
+    all.push_back(std::move(who));
+  }
+  const auto sent = clock_.now();
+  auto got = co_await transact(std::move(body), asks.front().name, {lease->id}, how);
+  if (!got) {
+    for (const auto& who : all) static_cast<void>(failed(who, got.error()));
+    co_return std::move(got).error();
+  }
+  std::vector<grant> out;
+  const auto revision = got->said.header().revision();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto created = revision;
+    if (!got->said.succeeded()) {
+      const auto& kvs = got->said.responses(static_cast<int>(i)).response_range().kvs();
+      if (kvs.empty()) break;
+      created = kvs[0].create_revision();  // an earlier try of this was it
+    }
+    out.push_back(granted(all[i], sent, created, {static_cast<std::uint64_t>(created)}).granted);
+  }
+  if (out.size() == all.size()) co_return out;
+  for (const auto& who : all) forget(who.mine);
+  co_return none;
+}
+
+}  // namespace holdfast::engines::etcd

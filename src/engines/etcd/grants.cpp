@@ -1,0 +1,148 @@
+// Small steps of asking for a lock: the key, the grant, the place in the line.
+#include "engines/etcd/etcd_engine.hpp"
+
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr nanoseconds recheck_after = 10s;  // the back-stop; everything is pushed
+
+std::int64_t wall_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// The key of this owner under this lease. It keeps the one that it has, so that asking again is asking for the same.
+std::string etcd_engine::name_key(entry& mine, const request& ask, const lease_view& under,
+                                  std::int64_t replaces) const {
+  const auto lock = book_.lock();
+  if (!mine.key.empty() && mine.lease == under.id) return mine.key;
+  key_parts parts;
+  parts.lease = under.id;
+  parts.owner = ask.owner;
+  parts.mode = ask.mode;
+  parts.weight = ask.weight;
+  parts.capacity = ask.capacity;
+  parts.replaces = replaces;
+  parts.since_ms = wall_ms();
+  parts.pid = pid_;
+  parts.host = host_;
+  mine.key = make_key(how_.root, ask.name, parts);
+  mine.lease = under.id;
+  mine.is = entry::state::asking;
+  return mine.key;
+}
+
+bool etcd_engine::is_queued(const entry& mine) const {
+  const auto lock = book_.lock();
+  return mine.is == entry::state::waiting && !mine.unsure;
+}
+
+etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said, std::string_view name,
+                                         const std::vector<std::string>& without) const {
+  sight out;
+  out.revision = said.header().revision();
+  if (said.responses_size() == 0) return out;
+  const auto& last = said.responses(said.responses_size() - 1).response_range();
+  out.of = line_in(last.kvs(), keys_of(how_.root, name), without);
+  return out;
+}
+
+grant etcd_engine::as_grant(std::string_view name, entry& of, const lease_view& under,
+                            steady_time sent) const {
+  grant out;
+  out.name = name;
+  out.owner = of.owner;
+  out.mode = of.mode;
+  out.weight = of.weight;
+  out.token = of.token;
+  out.ttl = under.believed_ttl(of.ttl);
+  out.valid_from = under.believed_from(sent, of.ttl);
+  of.until = out.valid_from + out.ttl;
+  return out;
+}
+
+entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t created,
+                             fencing_token token) {
+  entered out;
+  out.what = entered::kind::granted;
+  {
+    const auto lock = book_.lock();
+    auto& mine = *who.mine;
+    if (mine.is != entry::state::holding) mine.since = clock_.now();
+    mine.is = entry::state::holding;
+    mine.created = created;
+    mine.token = token;
+    mine.mode = who.ask.mode;
+    mine.weight = who.ask.weight;
+    mine.unsure = false;
+    if (mine.over) mine.over->covered = true;
+    out.granted = as_grant(who.ask.name, mine, who.under, sent);
+  }
+  room_->forget(who.ask.owner.sequence);
+  session_->may_read(who.key);
+  lookout_->attend();
+  return out;
+}
+
+entered etcd_engine::waiting(const asker& who, const sight& seen, const place& own) {
+  entered out;
+  out.what = entered::kind::waiting;
+  out.waiting = ticket{who.ask.name, who.ask.owner, 0, clock_.now() + recheck_after};
+  const auto lock = book_.lock();
+  auto& mine = *who.mine;
+  mine.is = entry::state::waiting;
+  mine.created = own.created;
+  mine.unsure = false;
+  mine.ahead = seen.of.ahead_of(own);
+  const auto* before = seen.of.just_before(own);
+  mine.before = before == nullptr ? std::string{} : before->key;
+  return out;
+}
+
+entered etcd_engine::ask_again(const request& ask) const {
+  entered out;
+  out.what = entered::kind::waiting;
+  out.waiting = ticket{ask.name, ask.owner, 0, clock_.now()};
+  return out;
+}
+
+error etcd_engine::failed(const asker& who, error why) {
+  {
+    const auto lock = book_.lock();
+    if (why.code() == errc::outcome_unknown) {
+      who.mine->unsure = true;
+    } else if (who.mine->is == entry::state::asking && !who.mine->unsure) {
+      book_.drop_locked(*who.mine);
+    }
+  }
+  return why;
+}
+
+verb<entered> etcd_engine::refuse_capacity(const asker& who, std::uint64_t capacity, bool queued,
+                                           way how) {
+  error why{errc::misconfigured,
+            fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
+                        "for; all users of a name must agree on its kind and its permits.",
+                        support::quoted(who.ask.name), how_.url, capacity, who.ask.weight,
+                        who.ask.capacity)};
+  if (queued) {
+    std::vector<std::string> keys{who.key};
+    if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
+      co_return failed(who, std::move(away).error());
+  }
+  forget(who.mine);
+  co_return why;
+}
+
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,246 @@
+// The holders' half of the lookout: is the key still there, and has its ttl passed?
+#include "engines/etcd/lookout.hpp"
+
+#include <algorithm>
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto young = 150ms;
+constexpr auto pace = 100ms;
+constexpr auto check_again_after = 200ms;
+constexpr std::array ghost_times{1s, 3s, 8s, 20s};
+
+class deletion final : public cluster::handler {
+ public:
+  explicit deletion(const std::vector<std::string>& keys) {
+    rpc::TxnRequest out;
+    for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+    what_ = {method::txn, bytes_of(out)};
+    limits_.deadline = std::chrono::steady_clock::now() + 10s;
+  }
+  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
+
+ private:
+  void on_answer(answer) noexcept override { delete this; }
+  question what_;
+  call limits_;
+};
+
+}  // namespace
+
+class lookout::own_key final : private watcher {
+ public:
+  own_key(lookout& in, book::ref holder) : in_(in), holder_(std::move(holder)) {
+    id_ = in.watches_.add(holder_->key, *this);
+  }
+  ~own_key() { in_.watches_.remove(id_); }
+  const book::ref& holder() const noexcept { return holder_; }
+
+ private:
+  void on_watching(std::int64_t) noexcept override { in_.check_soon(*this); }
+  void on_events(const rpc::WatchResponse& what) noexcept override {
+    const auto& last = what.events(what.events_size() - 1);
+    if (last.type() == rpc::Event::DELETE) in_.is_missing(book::ref{holder_});
+  }
+  lookout& in_;
+  const book::ref holder_;
+  watches::id id_ = 0;
+};
+
+// Are these keys still there? One question for many.
+class lookout::checking final : public cluster::handler {
+ public:
+  checking(lookout& to, std::vector<std::uint64_t> asked, const rpc::TxnRequest& body)
+      : to_(to), asked_(std::move(asked)), what_{method::txn, bytes_of(body)} {
+    limits_.deadline = std::chrono::steady_clock::now() + 3s;
+  }
+  void go() noexcept { to_.cluster_.post(what_, limits_, *this); }
+
+ private:
+  void on_answer(answer said) noexcept override {
+    to_.checked(asked_, said);
+    delete this;
+  }
+  lookout& to_;
+  const std::vector<std::uint64_t> asked_;
+  const question what_;
+  call limits_;
+};
+
+lookout::lookout(cluster& with, book& entries, waiting_room& room, const class clock& time,
+                 engine_listener& listener, std::string root)
+    : cluster_(with),
+      book_(entries),
+      room_(room),
+      clock_(time),
+      listener_(listener),
+      root_(std::move(root)),
+      watches_(with) {}
+
+void lookout::end() noexcept {
+  run_there(cluster_.driver(), [this] {
+    ending_ = true;
+    own_keys_.clear();
+    before_.clear();
+    for (auto& [topic, one] : mirrors_) one->end();
+    mirrors_.clear();
+    waiters_.clear();
+  });
+  watches_.end();
+}
+
+// ---- time
+
+void lookout::attend() {
+  if (attending_.exchange(true, std::memory_order_relaxed)) return;
+  cluster_.driver().at(std::chrono::steady_clock::now() + pace, [this] { tick(); });
+}
+
+void lookout::tick() {
+  if (ending_) return;
+  attending_.store(false, std::memory_order_relaxed);
+  tend_holders();
+  tend_mirrors();
+  bool busy = !mirrors_.empty() || !own_keys_.empty() || !before_.empty();
+  if (!busy) {
+    const auto lock = book_.lock();
+    busy = !book_.all().empty();
+  }
+  if (busy) attend();
+}
+
+void lookout::tend_holders() {
+  const auto now = clock_.now();
+  std::vector<book::ref> over, grown;
+  {
+    const auto lock = book_.lock();
+    for (const auto& [number, one] : book_.all()) {
+      if (one->is != entry::state::holding || one->covered) continue;
+      if (now >= one->until) {
+        over.push_back(one);
+      } else if (!one->watched && now - one->since >= young) {
+        grown.push_back(one);
+      }
+    }
+    std::erase_if(own_keys_, [&](const auto& one) {
+      const auto at = book_.all().find(one.first);
+      return at == book_.all().end() || at->second != one.second->holder() ||
+             at->second->is != entry::state::holding;
+    });
+  }
+  for (const auto& one : over) ttl_is_over(one);
+  for (const auto& one : grown) watch_own_key(one);
+}
+
+// Nobody renewed it, so core has given it up, and cannot or will not say so: what the store shows must not outlive
+// that.
+void lookout::ttl_is_over(const book::ref& holder) {
+  std::vector<std::string> keys;
+  {
+    const auto lock = book_.lock();
+    if (holder->is != entry::state::holding) return;
+    keys = keys_in({holder});
+    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop_locked(*one);
+  }
+  own_keys_.erase(holder->owner.sequence);
+  sweep(std::move(keys));
+  listener_.on_lost(holder->owner, "its ttl passed without a renewal");
+}
+
+// ---- is it still there?
+
+void lookout::watch_own_key(const book::ref& holder) {
+  {
+    const auto lock = book_.lock();
+    if (holder->is != entry::state::holding) return;
+    holder->watched = true;
+  }
+  own_keys_.insert_or_assign(holder->owner.sequence, std::make_shared<own_key>(*this, holder));
+}
+
+void lookout::check_soon(own_key& one) {
+  if (to_check_.empty()) cluster_.driver().post([this] { check(); });
+  to_check_.push_back(one.holder()->owner.sequence);
+}
+
+void lookout::check() {
+  if (ending_) return;
+  auto all = std::exchange(to_check_, {});
+  std::erase_if(all, [&](std::uint64_t number) { return !own_keys_.contains(number); });
+  for (std::size_t from = 0; from < all.size(); from += most_at_once) {
+    const auto count = std::min(most_at_once, all.size() - from);
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(from);
+    std::vector<std::uint64_t> some{first, first + static_cast<std::ptrdiff_t>(count)};
+    rpc::TxnRequest ask;
+    for (const auto number : some) {
+      add_range(*ask.mutable_success(), own_keys_[number]->holder()->key);
+      ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
+    }
+    (new checking{*this, std::move(some), ask})->go();
+  }
+}
+
+void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& said) {
+  if (ending_) return;
+  rpc::TxnResponse in;
+  const bool good = said.got && said.got->ok() && in.ParseFromString(said.got->body) &&
+                    static_cast<std::size_t>(in.responses_size()) == asked.size();
+  if (!good) {
+    cluster_.driver().at(std::chrono::steady_clock::now() + check_again_after, [this, asked] {
+      to_check_.insert(to_check_.end(), asked.begin(), asked.end());
+      check();
+    });
+    return;
+  }
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (in.responses(static_cast<int>(i)).response_range().kvs_size() > 0) continue;
+    const auto at = own_keys_.find(asked[i]);
+    if (at != own_keys_.end()) is_missing(book::ref{at->second->holder()});
+  }
+}
+
+void lookout::is_missing(const book::ref& holder) {
+  std::vector<std::string> below;
+  {
+    const auto lock = book_.lock();
+    if (holder->is != entry::state::holding) return;  // we have taken it away ourselves
+    if (holder->over) below = keys_in({holder->over});
+    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop_locked(*one);
+    holder->is = entry::state::releasing;
+  }
+  own_keys_.erase(holder->owner.sequence);
+  if (!below.empty()) sweep(std::move(below));
+  listener_.on_lost(holder->owner, "its key was removed from the store");
+}
+
+// ---- telling and clearing up
+
+void lookout::announce_lost(std::vector<owner_id> owners, std::string why) {
+  if (owners.empty()) return;
+  cluster_.driver().post([this, owners = std::move(owners), why = std::move(why)] {
+    if (ending_) return;
+    for (const auto& one : owners) listener_.on_lost(one, why);
+  });
+}
+
+void lookout::sweep(std::vector<std::string> keys) {
+  for (std::size_t from = 0; from < keys.size(); from += most_at_once) {
+    const auto first = keys.begin() + static_cast<std::ptrdiff_t>(from);
+    const auto count = std::min(most_at_once, keys.size() - from);
+    (new deletion{{first, first + static_cast<std::ptrdiff_t>(count)}})->go(cluster_);
+  }
+}
+
+void lookout::sweep_ghost(const std::string& key) {
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto after : ghost_times)
+    cluster_.driver().at(now + after, [this, key] {
+      if (!ending_) sweep({key});
+    });
+}
+
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,219 @@
+// The session's part on the driver's thread: keep-alives, and whether they prove anything.
+//
+// A keep-alive alone proves nothing. etcd (until 3.4.24 and 3.5.7) answers it out of the memory of whoever believes
+// to lead, and a leader whose disk hangs goes on believing that while the others have elected another, which ends our
+// lease. So with each one goes a small read that the majority must agree to. Both answers say in which term they were
+// given. If it is the same one, the leader that heard the keep-alive was still the leader after it was sent, and we
+// may count from there: a later leader gives every lease its full ttl anew.
+#include "engines/etcd/requests.hpp"
+#include "engines/etcd/session.hpp"
+
+#include <algorithm>
+
+namespace holdfast::engines::etcd {
+
+// The read that goes with a keep-alive.
+class session::reading final : public cluster::handler {
+ public:
+  reading(session& to, std::uint64_t number, question what)
+      : to_(to), number_(number), what_(std::move(what)) {
+    limits_.deadline = std::chrono::steady_clock::now() + 2 * to.patience();
+  }
+  void go() noexcept { to_.cluster_.post(what_, limits_, *this); }
+
+ private:
+  void on_answer(answer said) noexcept override {
+    to_.read(number_, said);
+    delete this;
+  }
+  session& to_;
+  const std::uint64_t number_;
+  const question what_;
+  call limits_;
+};
+
+void session::tick() {
+  const auto now = clock_.now();
+  {
+    const std::lock_guard lock{guard_};
+    woken_ = false;
+    if (ending_) return;
+  }
+  bury_if_over(now);
+  if (is_overdue(now)) suspect_member();
+  speak(now);
+  settle_provers(now);
+  plan();
+}
+
+void session::bury_if_over(steady_time now) {
+  std::int64_t dead = 0;
+  {
+    const std::lock_guard lock{guard_};
+    if (!lease_ || now < lease_->proven + lease_->ttl) return;
+    dead = lease_->id;
+  }
+  is_gone(dead, "the cluster did not confirm the session in time");
+  give_back(dead);
+}
+
+// What is due: a keep-alive every third of the ttl, and whenever somebody wants proof.
+void session::speak(steady_time now) {
+  std::vector<std::int64_t> others;
+  std::optional<std::int64_t> own;
+  {
+    const std::lock_guard lock{guard_};
+    if (!lease_ && touches_.empty()) return;
+    if (!stream_.is_open()) {
+      if (lease_) sent_at_ = {};
+    } else {
+      others.swap(touches_);
+      const bool wanted =
+          std::ranges::any_of(provers_, [&](const prover& one) { return one.since > sent_at_; });
+      if (lease_ && (wanted || now - sent_at_ >= lease_->ttl / 3)) own = lease_->id;
+    }
+  }
+  if (!stream_.is_open()) return stream_.open();  // on_open() comes back here
+  if (own) {
+    sent_at_ = now;
+    proofs_.push_back({++last_proof_, now, {}, {}});
+    send(*own, now);
+    (new reading{*this, last_proof_, probe()})->go();
+  }
+  for (const auto id : others) send(id, now);
+}
+
+void session::send(std::int64_t id, steady_time now) {
+  rpc::LeaseKeepAliveRequest out;
+  out.set_id(id);
+  unanswered_.push_back({id, now});
+  stream_.write(bytes_of(out));
+}
+
+void session::on_open() noexcept {
+  sent_at_ = {};
+  const auto now = clock_.now();
+  speak(now);
+  plan();
+}
+
+void session::on_close() noexcept {
+  unanswered_.clear();
+  proofs_.clear();
+}
+
+// ---- proof
+
+void session::on_message(std::string_view message) noexcept {
+  rpc::LeaseKeepAliveResponse in;
+  if (!in.ParseFromArray(message.data(), static_cast<int>(message.size()))) return stream_.move();
+  const auto at = std::ranges::find(unanswered_, in.id(), &sent_one::id);
+  if (at == unanswered_.end()) return;
+  const auto sent = at->at;
+  unanswered_.erase(at);
+  {
+    const std::lock_guard lock{guard_};
+    if (!lease_ || lease_->id != in.id()) return;
+  }
+  if (in.ttl() <= 0) {
+    is_gone(in.id(), "the session has ended in the store");
+    give_back(in.id());  // should it know better by now
+    settle_provers(clock_.now());
+    return plan();
+  }
+  const auto of = std::ranges::find(proofs_, sent, &half_proof::at);
+  if (of == proofs_.end()) return;
+  of->kept = in.header().raft_term();
+  judge(*of);
+}
+
+void session::read(std::uint64_t number, const answer& said) {
+  {
+    const std::lock_guard lock{guard_};
+    if (ending_) return;
+  }
+  const auto of = std::ranges::find(proofs_, number, &half_proof::number);
+  if (of == proofs_.end()) return;  // it came too late
+  rpc::RangeResponse in;
+  if (said.got && said.got->status == grpc::status::permission_denied) probe_is_denied_ = true;
+  if (!said.got || !said.got->ok() || !in.ParseFromString(said.got->body)) return;  // is_overdue()
+  of->seen = in.header().raft_term();
+  judge(*of);
+}
+
+// The same leader, before and after: then it was one when it heard the keep-alive.
+void session::judge(const half_proof& one) {
+  if (!one.kept || !one.seen) return;
+  if (*one.kept != *one.seen) {
+    suspect_member();
+    return plan();
+  }
+  const auto at = one.at;
+  std::erase_if(proofs_, [at](const half_proof& other) { return other.at <= at; });
+  {
+    const std::lock_guard lock{guard_};
+    if (lease_) lease_->proven = std::max(lease_->proven, at);
+  }
+  settle_provers(clock_.now());
+  plan();
+}
+
+bool session::is_overdue(steady_time now) const {
+  const auto limit = now - patience();
+  return (!unanswered_.empty() && unanswered_.front().at <= limit) ||
+         (!proofs_.empty() && proofs_.front().at <= limit);
+}
+
+// It does not answer, or not as one does who belongs to the majority: not a member to listen to, either.
+void session::suspect_member() {
+  const auto member = stream_.member();
+  stream_.move();
+  listener_.on_suspect(member);
+}
+
+void session::may_read(const std::string& key) {
+  if (!probe_is_denied_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock{guard_};
+  probe_ = key;
+}
+
+question session::probe() const {
+  rpc::RangeRequest out;
+  {
+    const std::lock_guard lock{guard_};
+    out = range_of(probe_);
+  }
+  out.set_keys_only(true);
+  return {method::range, bytes_of(out)};
+}
+
+// How long a keep-alive may stay without an answer before another member is asked.
+nanoseconds session::patience() const noexcept {
+  return std::min(one_try, nanoseconds{cluster_.how().session} / 4);
+}
+
+void session::plan() {
+  auto next = steady_time::max();
+  {
+    const std::lock_guard lock{guard_};
+    if (ending_) return;
+    if (lease_) {
+      next = std::min(lease_->proven + lease_->ttl, sent_at_ + lease_->ttl / 3);
+      if (!stream_.is_open()) next = lease_->proven + lease_->ttl;
+    }
+    for (const auto& one : provers_) next = std::min(next, one.deadline);
+  }
+  if (!unanswered_.empty()) next = std::min(next, unanswered_.front().at + patience());
+  if (!proofs_.empty()) next = std::min(next, proofs_.front().at + patience());
+  if (timer_ && timer_at_ <= next && timer_at_ > clock_.now()) return;  // early enough
+  if (timer_) cluster_.driver().cancel(*timer_);
+  timer_.reset();
+  if (next == steady_time::max()) return;
+  timer_at_ = next;
+  timer_ = cluster_.driver().at(next, [this] {
+    timer_.reset();
+    tick();
+  });
+}
+
+}  // namespace holdfast::engines::etcd

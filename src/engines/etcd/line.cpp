@@ -1,0 +1,136 @@
+#include "engines/etcd/line.hpp"
+
+#include "engines/grant_rule.hpp"
+
+#include <algorithm>
+
+namespace holdfast::engines::etcd {
+
+using standing = place::standing;
+
+line::line(std::vector<place> all) : all_(std::move(all)) {
+  std::ranges::sort(all_, {}, &place::created);
+  judge();
+}
+
+void line::judge() {
+  // An upgrade that has entered stands for its old key, and for what that had replaced.
+  for (auto one = all_.rbegin(); one != all_.rend(); ++one) {
+    const bool counts = one->stands == standing::hidden || (one->entered && one->replaces != 0);
+    if (!counts || one->replaces == 0) continue;
+    for (auto& old : all_)
+      if (old.created == one->replaces) old.stands = standing::hidden;
+  }
+  bool first = true;
+  for (auto& one : all_) {
+    if (one.stands == standing::hidden) continue;
+    if (std::exchange(first, false)) capacity_ = one.capacity;
+    if (!one.entered) continue;
+    one.stands = standing::holder;
+    used_ += one.weight;
+  }
+  bool waiters_ahead = false;
+  for (auto& one : all_) {
+    if (one.stands == standing::hidden || one.entered) continue;
+    if (one.replaces != 0) {
+      const auto* old = created_at(one.replaces);
+      const bool alive = old != nullptr && old->stands == standing::holder;
+      one.stands = alive ? standing::upgrade : standing::idle;
+      upgrade_waits_ = upgrade_waits_ || alive;
+      waiters_ahead = waiters_ahead || alive;
+      continue;
+    }
+    const queue_state at{capacity_, used_, waiters_ahead};
+    if (one.capacity == capacity_ && may_enter(at, one.weight, queue_order::fifo)) {
+      one.stands = standing::holder;
+      used_ += one.weight;
+    } else {
+      one.stands = standing::waiter;
+      waiters_ahead = true;
+      foreigner_waits_ = foreigner_waits_ || one.foreign;
+    }
+  }
+}
+
+// Of two keys of one owner, the younger one: it came in when the elder seemed lost.
+const place* line::find(const owner_id& owner) const noexcept {
+  const auto at = std::find_if(all_.rbegin(), all_.rend(), [&](const place& one) {
+    return !one.foreign && one.owner == owner && one.stands != standing::hidden;
+  });
+  return at == all_.rend() ? nullptr : &*at;
+}
+
+const place* line::find(std::string_view key) const noexcept {
+  const auto at = std::ranges::find(all_, key, &place::key);
+  return at == all_.end() ? nullptr : &*at;
+}
+
+const place* line::created_at(std::int64_t revision) const noexcept {
+  const auto at = std::ranges::lower_bound(all_, revision, {}, &place::created);
+  return at == all_.end() || at->created != revision ? nullptr : &*at;
+}
+
+std::size_t line::ahead_of(const place& one) const noexcept {
+  return static_cast<std::size_t>(&one - all_.data());
+}
+
+const place* line::just_before(const place& one) const noexcept {
+  return &one == all_.data() ? nullptr : &one - 1;
+}
+
+const place* line::first_waiter() const noexcept {
+  const auto at = std::ranges::find(all_, standing::waiter, &place::stands);
+  return at == all_.end() ? nullptr : &*at;
+}
+
+bool line::takes(std::uint64_t weight) const noexcept {
+  const queue_state at{capacity_, used_, anybody_waits(), upgrade_waits_};
+  return may_enter(at, weight, queue_order::fifo);
+}
+
+std::optional<std::vector<const place*>> line::takes_barging(std::uint64_t weight) const {
+  // A client of another kind that waits would not see one who came later, and not wait for it.
+  const queue_state at{capacity_, used_, true, upgrade_waits_ || foreigner_waits_};
+  if (!may_enter(at, weight, queue_order::barging)) return std::nullopt;
+  std::vector<const place*> blockers;
+  const auto* waiter = first_waiter();
+  if (waiter == nullptr) return blockers;
+  for (const auto& one : all_)
+    if (one.stands == standing::holder) blockers.push_back(&one);
+  std::ranges::sort(blockers, std::ranges::greater{}, &place::weight);
+  std::uint64_t sum = 0;
+  std::size_t enough = 0;
+  while (enough < blockers.size() && fits({capacity_, sum}, waiter->weight))
+    sum += blockers[enough++]->weight;
+  blockers.resize(enough);
+  return blockers;
+}
+
+bool line::lets_upgrade(const place& one) const noexcept {
+  const auto* old = created_at(one.replaces);
+  if (one.stands != standing::upgrade || old == nullptr) return false;
+  return may_enter({capacity_, used_, anybody_waits()}, one.weight, queue_order::fifo, old->weight);
+}
+
+std::vector<const place*> line::untouched() const {
+  std::vector<const place*> out;
+  for (const auto& one : all_)
+    if (one.stands == standing::waiter && !one.foreign && !one.overtaken()) out.push_back(&one);
+  return out;
+}
+
+// FNV-1a over what the holders are: no revision comes twice.
+std::uint64_t line::version() const noexcept {
+  std::uint64_t sum = 0xcbf29ce484222325U;
+  bool any = false;
+  for (const auto& one : all_) {
+    if (one.stands != standing::holder) continue;
+    any = true;
+    for (const auto part : {one.token.value, static_cast<std::uint64_t>(one.created), one.weight})
+      sum = (sum ^ part) * 0x100000001b3U;
+  }
+  if (!any) return 0;
+  return sum == 0 ? 1 : sum;
+}
+
+}  // namespace holdfast::engines::etcd

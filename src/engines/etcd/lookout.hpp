@@ -1,0 +1,107 @@
+// Who of this client looks at what in the store: waiters at the line of their lock, holders at their own key, watch
+// verbs at versions and counters. All of it over one stream of watches.
+//
+// How a waiter looks depends on how long the line is. In a short one it keeps a copy of the line (mirror), which
+// shows whose turn it is with no further question, and outlives the wait for a while: a lock that was contended soon
+// is again. Each event then costs every waiting client a message, so in a long line an exclusive waiter watches only
+// the key just before its own (and its own), and asks when that has gone.
+//
+// A holder's key is watched only when the hold is older than `young`: a short hold shall not pay for it.
+//
+// Of the driver's thread, but for the few that say otherwise.
+#pragma once
+
+#include "engines/etcd/book.hpp"
+#include "engines/etcd/mirror.hpp"
+#include "engines/waits.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+
+struct its_turn {};  // what a waiter is told; the rest is in its entry
+using waiting_room = waits<its_turn, net::reactor>;
+
+class lookout {
+ public:
+  lookout(cluster& with, book& entries, waiting_room& room, const class clock& time,
+          engine_listener& listener, std::string root);
+  void end() noexcept;  // from another thread; no calls any more
+
+  // From any thread: somebody holds or waits.
+  void attend();
+  // From any thread: tells core, from the driver's thread.
+  void announce_lost(std::vector<owner_id> owners, std::string why);
+  // From any thread: removes keys of ours that are of no use any more, in the background.
+  void sweep(std::vector<std::string> keys);
+  // A key of ours that may yet appear: a request that puts it was given up. Removed again and again, for a while.
+  void sweep_ghost(const std::string& key);
+
+  // From any thread: does anybody wait for this lock? Yes, when it is not known; whoever asks once is likely to ask
+  // again, so the line is looked at from then on.
+  bool is_contended(std::string_view name);
+
+  void leave(std::size_t member) { watches_.leave(member); }
+  // It awaits its turn, and is in the waiting room already.
+  void look_for(const book::ref& waiter);
+  // Somebody wants to know when the version is no longer `seen`; `alive` becomes false when that has ended.
+  using sign_of_life = std::shared_ptr<std::atomic<bool>>;
+  void observe(watch_kind kind, const std::string& name, std::uint64_t seen, sign_of_life alive);
+  static std::string topic_of(watch_kind kind, std::string_view name);
+
+ private:
+  class own_key;
+  class one_before;
+  class checking;
+  struct observer {
+    std::uint64_t seen;
+    sign_of_life alive;
+  };
+
+  std::shared_ptr<mirror> mirror_of(watch_kind kind, const std::string& name);
+  void changed(watch_kind kind, const std::string& name, mirror& now);
+  void serve(const std::string& name, const line& now, std::int64_t revision);
+  void serve(entry& waiter, const line& now, std::int64_t revision);
+  void note_contention(const std::string& name, bool contended);
+  void tell_observers(watch_kind kind, const std::string& name, std::uint64_t version);
+
+  void tick();
+  void tend_holders();
+  void tend_mirrors();
+  void watch_own_key(const book::ref& holder);
+  void check_soon(own_key& one);
+  void check();
+  void checked(const std::vector<std::uint64_t>& asked, const answer& said);
+  void is_missing(const book::ref& holder);
+  void ttl_is_over(const book::ref& holder);
+
+  cluster& cluster_;
+  book& book_;
+  waiting_room& room_;
+  const class clock& clock_;
+  engine_listener& listener_;
+  const std::string root_;
+  watches watches_;
+  std::atomic<bool> attending_{false};  // a tick is planned
+
+  // What is_contended() answers, by name; from any thread.
+  std::mutex guard_;
+  std::map<std::string, bool, std::less<>> contended_;
+
+  std::map<std::string, std::shared_ptr<mirror>> mirrors_;  // by topic
+  std::multimap<std::string, book::ref> waiters_;           // by name; may have left
+  std::multimap<std::string, observer> observers_;          // by topic
+  std::map<std::uint64_t, std::shared_ptr<own_key>> own_keys_;
+  std::map<std::uint64_t, std::shared_ptr<one_before>> before_;  // waiters in long lines
+  std::vector<std::uint64_t> to_check_;
+  bool ending_ = false;
+};
+
+}  // namespace holdfast::engines::etcd

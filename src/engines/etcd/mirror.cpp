@@ -1,0 +1,98 @@
+#include "engines/etcd/mirror.hpp"
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto look_again_after = 100ms;
+
+}  // namespace
+
+// One reading of the whole range. The mirror may be gone before it is answered.
+class mirror::listing final : public cluster::handler {
+ public:
+  listing(std::weak_ptr<mirror> to, std::uint64_t epoch, const key_range& of)
+      : to_(std::move(to)), epoch_(epoch), what_{method::range, bytes_of(range_of(of))} {
+    limits_.deadline = std::chrono::steady_clock::now() + 3s;
+  }
+  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
+
+ private:
+  void on_answer(answer said) noexcept override {
+    if (const auto to = to_.lock()) to->looked(said, epoch_);
+    delete this;
+  }
+  const std::weak_ptr<mirror> to_;
+  const std::uint64_t epoch_;
+  const question what_;
+  call limits_;
+};
+
+void mirror::on_watching(std::int64_t) noexcept {
+  ++epoch_;
+  complete_ = false;
+  early_.clear();
+  look();
+}
+
+void mirror::look() { (new listing{weak_from_this(), epoch_, of_})->go(cluster_); }
+
+void mirror::looked(const answer& said, std::uint64_t epoch) {
+  if (epoch != epoch_ || complete_) return;
+  rpc::RangeResponse in;
+  if (!said.got || !said.got->ok() || !in.ParseFromString(said.got->body)) {
+    cluster_.driver().at(std::chrono::steady_clock::now() + look_again_after,
+                         [self = weak_from_this(), epoch] {
+                           const auto still = self.lock();
+                           if (still && still->epoch_ == epoch) still->look();
+                         });
+    return;
+  }
+  kvs_.clear();
+  revision_ = in.header().revision();
+  for (auto& kv : *in.mutable_kvs()) kvs_.insert_or_assign(kv.key(), std::move(kv));
+  complete_ = true;
+  for (const auto& one : std::exchange(early_, {})) apply(one);
+  changed_(*this);
+}
+
+void mirror::on_events(const rpc::WatchResponse& what) noexcept {
+  if (!complete_) {
+    early_.push_back(what);
+    return;
+  }
+  apply(what);
+  changed_(*this);
+}
+
+// The revision in the header may be ahead of what has been told so far.
+void mirror::apply(const rpc::WatchResponse& what) {
+  const auto known = revision_;
+  for (const auto& event : what.events()) {
+    const auto& kv = event.kv();
+    if (kv.mod_revision() <= known) continue;  // was read already
+    revision_ = std::max(revision_, kv.mod_revision());
+    if (event.type() == rpc::Event::DELETE) {
+      kvs_.erase(kv.key());
+    } else {
+      kvs_.insert_or_assign(kv.key(), kv);
+    }
+  }
+}
+
+void mirror::on_break() noexcept {
+  ++epoch_;
+  complete_ = false;
+  early_.clear();
+}
+
+line mirror::as_line() const {
+  std::vector<place> all;
+  for (const auto& [key, kv] : kvs_)
+    if (lies_in(of_, key)) all.push_back(read_place(kv));
+  return line{std::move(all)};
+}
+
+}  // namespace holdfast::engines::etcd

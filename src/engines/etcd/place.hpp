@@ -1,0 +1,104 @@
+// One key under the name of a lock, as everybody reads it; and how such keys are named.
+//
+//   [prefix/]NAME/LEASE-SEQUENCE-CLIENT-SPEC-SINCE-PID-HOST      value: LABEL, or LABEL \0 MARKS
+//
+// LEASE, SEQUENCE, CLIENT and SINCE (milliseconds of the wall clock) in hex. SPEC: x exclusive, s shared, u
+// upgradeable, p.K.N permits; then .rHEX for the upgrade of the key that was created at that revision. There is no
+// slash in what follows the name: what lies deeper belongs to another lock, so `a` and `a/b` do not meet, and names
+// need no escapes.
+//
+// Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
+//
+// MARKS, one word each: g: it is granted, and its token is the revision of this value; m=s, m=u: its mode is this by
+// now; t=HEX: its token, kept through a change of value.
+#pragma once
+
+#include <holdfast/engine.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace holdfast::engines::etcd {
+
+namespace rpc {
+class KeyValue;
+}
+
+// Half open, as etcd has it.
+struct key_range {
+  std::string first, end;
+};
+
+std::string counter_key(std::string_view root, std::string_view name);
+key_range keys_of(std::string_view root, std::string_view name);  // of a lock
+key_range keys_from(std::string_view prefix);                     // all that begin with it
+// The name of the lock that a key belongs to; nothing: it is no lock's.
+std::optional<std::string_view> name_in(std::string_view root, std::string_view key);
+
+std::uint64_t weight_of(lock_mode mode, std::uint64_t permits = 1) noexcept;
+char letter_of(lock_mode mode) noexcept;
+
+struct place {
+  enum class standing : std::uint8_t {
+    holder,
+    waiter,
+    upgrade,  // waits to take the place of a holder
+    hidden,   // has been upgraded: the other key counts
+    idle      // an upgrade of something that is gone
+  };
+
+  std::string key;
+  std::int64_t created = 0, modified = 0;  // revisions
+  std::int64_t lease = 0;
+  bool foreign = false;
+  owner_id owner;
+  lock_mode mode = lock_mode::exclusive;
+  std::uint64_t weight = rw_capacity;
+  std::uint64_t capacity = rw_capacity;
+  std::int64_t replaces = 0;  // what it upgrades was created then
+  bool entered = false;       // holds by the marks of its value, not by its place in the line
+  fencing_token token;        // that its grant has, or will have
+  std::int64_t since_ms = 0;
+  std::int64_t pid = 0;
+  std::string host;
+  std::string label;
+
+  standing stands = standing::waiter;  // see line.hpp
+  // Somebody came in over its head since it waits: its own creation is no token any more.
+  bool overtaken() const noexcept { return !foreign && !entered && modified != created; }
+};
+
+// What is asked for and by whom, as a key; `since_ms` by the wall clock.
+struct key_parts {
+  std::int64_t lease = 0;
+  owner_id owner;
+  lock_mode mode = lock_mode::exclusive;
+  std::uint64_t weight = rw_capacity, capacity = rw_capacity;
+  std::int64_t replaces = 0;
+  std::int64_t since_ms = 0;
+  std::int64_t pid = 0;
+  std::string_view host;
+};
+std::string make_key(std::string_view root, std::string_view name, const key_parts& parts);
+
+// The marks of a value.
+struct marks {
+  bool granted = false;
+  std::optional<lock_mode> mode;
+  std::optional<fencing_token> token;
+};
+std::string make_value(std::string_view label, const marks& with);
+
+// A key that lies directly under a name, as the store has it.
+struct stored_key {
+  std::string_view key, value;
+  std::int64_t created = 0, modified = 0, lease = 0;
+};
+place read_place(const stored_key& from);
+place read_place(const rpc::KeyValue& from);
+// Does the key lie directly under the name whose range that is?
+bool lies_in(const key_range& name, std::string_view key) noexcept;
+
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,184 @@
+// Giving back, and asking what became of an unanswered request.
+#include "engines/etcd/etcd_engine.hpp"
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+using standing = place::standing;
+
+// A release whose fate is not known: core asks about it; if it does not, it ends after this.
+constexpr auto left_to_core = 2s;
+
+}  // namespace
+
+// ---- release
+
+result<void> etcd_engine::release(const grant& held, const call& limits) {
+  return release_verb(held, {limits, true}).run();
+}
+
+void etcd_engine::start_release(const grant& held, const call& limits,
+                                completion<void>& done) noexcept {
+  release_verb(held, {limits, false}).start(done);
+}
+
+// From begin_release() on, which happens before this suspends, the key is gone in our own eyes. So whoever asks for the
+// same name afterwards finds it released, although requests may overtake each other on their way.
+verb<void> etcd_engine::release_verb(const grant& held, way how) {
+  const auto mine = book_.find(held.owner);
+  if (!mine || !book_.begin_release(*mine))
+    co_return co_await release_stranger_verb(held.name, held.owner, how);
+  const auto keys = keys_in({mine});
+  if (keys.empty()) {
+    forget(mine);
+    co_return gone(held.name);
+  }
+  rpc::TxnRequest out;
+  expect_created(out, keys.front(), mine->created);
+  for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+  txn_options with;
+  with.at_once = true;
+  auto got = co_await transact(std::move(out), held.name, with, how);
+  if (!got) {
+    const auto lock = book_.lock();
+    book_.end_release(*mine, clock_.now() + left_to_core);
+    co_return std::move(got).error();
+  }
+  const bool swept = [&] {
+    const auto lock = book_.lock();
+    return mine->swept;
+  }();
+  forget(mine);
+  // Gone, and perhaps by an earlier try of ours, or by a later request that took it along.
+  if (!got->said.succeeded() && !got->repeated && !swept) co_return gone(held.name);
+  co_return result<void>{};
+}
+
+// Not in our book: it was lost, or this is said again. Whatever the store has of this owner goes.
+verb<void> etcd_engine::release_stranger_verb(std::string_view name, owner_id owner, way how) {
+  auto seen = co_await look(name, how);
+  if (!seen) co_return std::move(seen).error();
+  std::vector<std::string> keys;
+  for (const auto& one : seen->of.all())
+    if (!one.foreign && one.owner == owner) keys.push_back(one.key);
+  if (keys.empty()) co_return gone(name);
+  co_return co_await remove(name, std::move(keys), how);
+}
+
+verb<void> etcd_engine::remove(std::string_view name, std::vector<std::string> keys, way how) {
+  rpc::TxnRequest out;
+  for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+  auto got = co_await transact(std::move(out), name, {}, how);
+  if (!got) co_return std::move(got).error();
+  co_return result<void>{};
+}
+
+// An upgrade stands on what it has replaced: that goes with it.
+void etcd_engine::forget(const book::ref& which) {
+  room_->forget(which->owner.sequence);
+  const auto lock = book_.lock();
+  which->is = entry::state::releasing;  // whoever still has it in hand leaves it alone
+  const bool whole = which->over && which->over->covered;
+  book_.drop_locked(*which);
+  if (!whole) return;
+  for (auto* one = which->over.get(); one != nullptr; one = one->over.get())
+    book_.drop_locked(*one);
+}
+
+// ---- leaving
+
+result<void> etcd_engine::leave(const ticket& place, const call& limits) {
+  return leave_verb(place, {limits, true}).run();
+}
+
+void etcd_engine::start_leave(const ticket& place, const call& limits,
+                              completion<void>& done) noexcept {
+  leave_verb(place, {limits, false}).start(done);
+}
+
+verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
+  const auto mine = book_.find(place.owner);
+  if (!mine) {
+    auto away = co_await release_stranger_verb(place.name, place.owner, how);
+    if (!away && away.error().code() != errc::not_held) co_return std::move(away).error();
+    co_return result<void>{};
+  }
+  std::string key;
+  bool unsure = false;
+  {
+    const auto lock = book_.lock();
+    key = mine->key;
+    unsure = mine->unsure;
+    if (mine->is == entry::state::holding) mine->is = entry::state::waiting;  // it is not wanted
+  }
+  if (!key.empty()) {
+    std::vector<std::string> keys{key};
+    if (auto away = co_await remove(place.name, std::move(keys), how); !away)
+      co_return std::move(away).error();
+    if (unsure) lookout_->sweep_ghost(key);
+  }
+  if (mine->over) uncover(mine->over);
+  forget(mine);
+  co_return result<void>{};
+}
+
+// An upgrade that is not wanted any more: its owner reads on as before.
+void etcd_engine::uncover(const book::ref& old) {
+  const auto lock = book_.lock();
+  if (!old->covered) return;
+  old->covered = false;
+  old->until = clock_.now() + old->ttl;
+}
+
+// ---- settling
+
+result<entered> etcd_engine::settle(const request& ask, const call& limits) {
+  return settle_verb(ask, {limits, true}).run();
+}
+
+void etcd_engine::start_settle(const request& ask, const call& limits,
+                               completion<entered>& done) noexcept {
+  settle_verb(ask, {limits, false}).start(done);
+}
+
+verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
+  auto seen = co_await look(ask.name, how);
+  if (!seen) co_return as_reading(std::move(seen).error());
+  auto mine = book_.find(ask.owner);
+  const auto* own = seen->of.find(ask.owner);
+  if (own == nullptr) {
+    if (mine) {
+      if (mine->unsure) lookout_->sweep_ghost(mine->key);
+      if (mine->over) uncover(mine->over);
+      forget(mine);
+    }
+    co_return entered{};
+  }
+  auto under = session_->current();
+  if (!under || under->id != own->lease) {
+    // Left over from a session that we have given up: not worth anything, and core gives it back.
+    under = lease_view{own->lease, clock_.now() - 2 * nanoseconds{how_.session}, how_.session};
+  }
+  if (!mine) mine = book_.find_or_make(ask);
+  asker who{ask, mine, own->key, *under};
+  {
+    const auto lock = book_.lock();
+    mine->key = own->key;
+    mine->lease = own->lease;
+    if (mine->ttl == nanoseconds::zero()) mine->ttl = how_.session;  // core clears up: any will do
+  }
+  if (own->stands != standing::holder) co_return waiting(who, *seen, *own);
+  if (own->overtaken()) {
+    auto out = waiting(who, *seen, *own);
+    out.waiting.recheck_at = clock_.now();
+    co_return out;
+  }
+  auto out = granted(who, clock_.now(), own->created, own->token);
+  out.granted.mode = own->mode;
+  out.granted.weight = own->weight;
+  co_return out;
+}
+
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,58 @@
+// The requests that are made in more than one place, and the lines that come back.
+#pragma once
+
+#include "engines/etcd/line.hpp"
+
+#include <etcd/rpc.pb.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+
+namespace method {
+inline constexpr std::string_view range = "/etcdserverpb.KV/Range";
+inline constexpr std::string_view txn = "/etcdserverpb.KV/Txn";
+inline constexpr std::string_view grant = "/etcdserverpb.Lease/LeaseGrant";
+inline constexpr std::string_view revoke = "/etcdserverpb.Lease/LeaseRevoke";
+inline constexpr std::string_view keep_alive = "/etcdserverpb.Lease/LeaseKeepAlive";
+inline constexpr std::string_view time_to_live = "/etcdserverpb.Lease/LeaseTimeToLive";
+inline constexpr std::string_view watch = "/etcdserverpb.Watch/Watch";
+inline constexpr std::string_view authenticate = "/etcdserverpb.Auth/Authenticate";
+inline constexpr std::string_view status = "/etcdserverpb.Maintenance/Status";
+inline constexpr std::string_view alarm = "/etcdserverpb.Maintenance/Alarm";
+inline constexpr std::string_view members = "/etcdserverpb.Cluster/MemberList";
+}  // namespace method
+
+// etcd takes at most 128 (--max-txn-ops) in one transaction; some room is left for the others in it.
+inline constexpr std::size_t most_at_once = 100;
+
+using operations = google::protobuf::RepeatedPtrField<rpc::RequestOp>;
+
+void expect_created(rpc::TxnRequest& in, const std::string& key, std::int64_t revision);
+// Nothing lies in the range but, perhaps, these keys.
+void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::span<const std::string> but);
+// Nothing in the range was created or changed after this revision. (What went is not noticed.)
+void expect_unchanged(rpc::TxnRequest& in, const key_range& range, std::int64_t since);
+
+void add_range(operations& to, const key_range& range);
+void add_range(operations& to, const std::string& key);
+void add_put(operations& to, const std::string& key, std::string value, std::int64_t lease);
+void add_touch(operations& to, const std::string& key);
+void add_delete(operations& to, const std::string& key);
+
+rpc::RangeRequest range_of(const key_range& range);
+rpc::RangeRequest range_of(const std::string& key);
+
+// What lies directly under the name, but not these keys.
+line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name,
+             std::span<const std::string> without = {});
+
+template <class Message>
+std::string bytes_of(const Message& what) {
+  return what.SerializeAsString();
+}
+
+}  // namespace holdfast::engines::etcd

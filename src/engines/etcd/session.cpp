@@ -1,0 +1,205 @@
+#include "engines/etcd/session.hpp"
+
+#include "engines/etcd/requests.hpp"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::int64_t drift_ppm = 10'000;  // as the capabilities say
+
+std::int64_t random_id() {
+  std::uint64_t out = 0;
+  while (out == 0) {
+    static_cast<void>(!getrandom(&out, sizeof out, 0));
+    out >>= 1U;  // positive
+  }
+  return static_cast<std::int64_t>(out);
+}
+
+// For requests that nobody waits for.
+class unattended final : public cluster::handler {
+ public:
+  unattended(cluster& over, question what) : over_(over), what_(std::move(what)) {
+    limits_.deadline = std::chrono::steady_clock::now() + 10s;
+  }
+  void go() noexcept { over_.post(what_, limits_, *this); }
+
+ private:
+  void on_answer(answer) noexcept override { delete this; }
+  cluster& over_;
+  const question what_;
+  call limits_;
+};
+
+question revocation(std::int64_t id) {
+  rpc::LeaseRevokeRequest out;
+  out.set_id(id);
+  return {method::revoke, bytes_of(out)};
+}
+
+}  // namespace
+
+// A shorter ttl than the lease's ends before the lease does, less what two clocks may differ over its whole ttl. (Core
+// takes that off the ttl of the grant, too.)
+steady_time lease_view::believed_from(steady_time sent, nanoseconds asked) const noexcept {
+  const auto believed = believed_ttl(asked);
+  const auto trusted = believed == ttl ? ttl : ttl - ttl / 1'000'000 * drift_ppm;
+  return std::min(sent, proven + trusted - believed);
+}
+
+session::session(cluster& with, const class clock& time, session_listener& listener)
+    : cluster_(with),
+      clock_(time),
+      listener_(listener),
+      stream_(with, method::keep_alive, *this),
+      probe_(with.how().root + ".") {}
+
+void session::end() noexcept {
+  std::vector<prover> waiting;
+  std::optional<lease_view> lease;
+  {
+    const std::lock_guard lock{guard_};
+    ending_ = true;
+    waiting.swap(provers_);
+    lease.swap(lease_);
+  }
+  run_there(cluster_.driver(), [this] {
+    stream_.close();
+    if (timer_) cluster_.driver().cancel(*timer_);
+  });
+  for (auto& one : waiting)
+    one.done(error{errc::unavailable, cluster_.how().url + ": the client is being closed."});
+  if (!lease) return;
+  call soon;
+  soon.deadline = std::chrono::steady_clock::now() + 2s;
+  static_cast<void>(cluster_.run(revocation(lease->id), soon));  // else it ends with its ttl
+}
+
+// ---- making one
+
+std::optional<lease_view> session::current() const {
+  const std::lock_guard lock{guard_};
+  if (!lease_ || clock_.now() >= lease_->proven + lease_->ttl) return std::nullopt;
+  return lease_;
+}
+
+// Whoever needs a lease at the same time asks for the same one: so several may ask, and again, without harm.
+session::sent_one session::candidate() {
+  const std::lock_guard lock{guard_};
+  const auto now = clock_.now();
+  if (wanted_ == 0 || now - wanted_since_ > nanoseconds{cluster_.how().session} / 2) {
+    wanted_ = random_id();
+    wanted_since_ = now;
+  }
+  return {wanted_, wanted_since_};
+}
+
+lease_view session::install(const sent_one& made, nanoseconds ttl) {
+  const std::lock_guard lock{guard_};
+  if (lease_ && lease_->id == made.id) return *lease_;
+  lease_ = lease_view{made.id, made.at, ttl};
+  if (wanted_ == made.id) wanted_ = 0;
+  return *lease_;
+}
+
+verb<lease_view> session::ensure(way how) {
+  if (const auto now = current()) co_return *now;
+  const auto wanted = candidate();
+  rpc::LeaseGrantRequest ask;
+  ask.set_ttl(cluster_.how().session.count());
+  ask.set_id(wanted.id);
+  const question what{method::grant, bytes_of(ask)};
+  const auto said = co_await cluster_.ask(what, how);
+  if (!said.got) co_return as_reading(said.got.error());
+  full_ = is_out_of_space(*said.got);
+  if (!said.got->ok() && !lease_exists(*said.got))
+    co_return as_reading(status_error(*said.got, {}, cluster_.how().url));
+  rpc::LeaseGrantResponse in;
+  nanoseconds ttl = cluster_.how().session;  // at least that is granted
+  if (said.got->ok()) {
+    if (!in.ParseFromString(said.got->body) || in.ttl() <= 0 || in.ttl() > 1'000'000'000)
+      co_return unexpected_answer({}, cluster_.how().url);
+    ttl = std::chrono::seconds{in.ttl()};
+  }
+  const auto out = install(wanted, ttl);
+  wake();
+  co_return out;
+}
+
+void session::is_gone(std::int64_t id, std::string_view why) {
+  {
+    const std::lock_guard lock{guard_};
+    if (!lease_ || lease_->id != id) return;
+    lease_.reset();
+  }
+  listener_.on_lease_gone(id, why);
+}
+
+void session::give_back(std::int64_t id) noexcept {
+  (new unattended{cluster_, revocation(id)})->go();
+}
+
+// ---- keeping it
+
+void session::prove(steady_time since, steady_time deadline, proof done) {
+  std::optional<result<lease_view>> known;
+  {
+    const std::lock_guard lock{guard_};
+    if (!lease_) {
+      known.emplace(error{errc::unavailable, cluster_.how().url + ": the session has ended."});
+    } else if (lease_->proven >= since) {
+      known.emplace(*lease_);
+    } else {
+      provers_.push_back({since, deadline, std::move(done)});
+    }
+  }
+  if (known) return done(std::move(*known));
+  wake();
+}
+
+void session::touch(std::int64_t lease) {
+  {
+    const std::lock_guard lock{guard_};
+    touches_.push_back(lease);
+  }
+  wake();
+}
+
+void session::wake() {
+  {
+    const std::lock_guard lock{guard_};
+    if (ending_ || std::exchange(woken_, true)) return;
+  }
+  cluster_.driver().post([this] { tick(); });
+}
+
+void session::settle_provers(steady_time now) {
+  std::vector<std::pair<proof, result<lease_view>>> told;
+  {
+    const std::lock_guard lock{guard_};
+    std::erase_if(provers_, [&](prover& one) {
+      if (lease_ && lease_->proven >= one.since) {
+        told.emplace_back(std::move(one.done), *lease_);
+      } else if (!lease_ || now >= one.deadline) {
+        told.emplace_back(
+            std::move(one.done),
+            error{errc::unavailable,
+                  fmt::format("{}: the session was not confirmed in time.", cluster_.how().url)});
+      } else {
+        return false;
+      }
+      return true;
+    });
+  }
+  for (auto& [done, what] : told) done(std::move(what));
+}
+
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,140 @@
+// The lease of one client: made when it is needed, kept alive over one stream, made anew when it is gone. All keys of
+// the client lie under it, so they go when it does.
+//
+// What may be believed. The cluster keeps the lease for its ttl after the last keep-alive that it heard; we count
+// from the time before that was sent (`proven`), once we know that it was the leader who heard it (keep_alive.cpp).
+// The ttl that counts is the one that was granted. A new leader gives every lease its full ttl anew, which is in our
+// favour.
+//
+// A lease that was not proven for its whole ttl is dead to us, whatever the cluster says later: everything under it was
+// announced as lost already. We take it back in the background and make another.
+#pragma once
+
+#include "engines/etcd/cluster.hpp"
+#include "engines/etcd/stream.hpp"
+
+#include <holdfast/clock.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+
+struct lease_view {
+  std::int64_t id = 0;
+  steady_time proven;
+  nanoseconds ttl{};
+
+  // A grant of this ttl that was asked for at `sent`, as far as it may be believed: its ttl, and the instant from which
+  // it counts.
+  nanoseconds believed_ttl(nanoseconds asked) const noexcept { return std::min(asked, ttl); }
+  steady_time believed_from(steady_time sent, nanoseconds asked) const noexcept;
+};
+
+class session_listener {
+ public:
+  // The lease is gone, or dead to us: so is everything under it.
+  virtual void on_lease_gone(std::int64_t id, std::string_view why) noexcept = 0;
+  // What this member says is not to be relied on. On the driver's thread.
+  virtual void on_suspect(std::size_t member) noexcept = 0;
+
+ protected:
+  ~session_listener() = default;
+};
+
+class session final : private stream::user {
+ public:
+  session(cluster& with, const class clock& time, session_listener& listener);
+  // No callbacks any more; gives the lease back. The cluster must still be there.
+  void end() noexcept;
+
+  // The lease to put keys under. A new one is made if there is none.
+  verb<lease_view> ensure(way how);
+  // The lease as it is; nothing: there is none, or it is over.
+  std::optional<lease_view> current() const;
+  // The cluster is full, and grants no leases.
+  bool is_refused_for_space() const noexcept { return full_.load(std::memory_order_relaxed); }
+  // The cluster says that there is no such lease.
+  void is_gone(std::int64_t id, std::string_view why);
+
+  // Makes sure that the lease was proven after `since`: sends a keep-alive if none is on its way. `done` is called
+  // once, without locks: with what may be believed then, or with unavailable at the deadline.
+  using proof = std::function<void(result<lease_view>)>;
+  void prove(steady_time since, steady_time deadline, proof done);
+  // A key that we are allowed to read, for the proofs; where the usual one is not.
+  void may_read(const std::string& key);
+  // Prolongs another lease (of a counter), without waiting for an answer.
+  void touch(std::int64_t lease);
+
+ private:
+  struct sent_one {
+    std::int64_t id;
+    steady_time at;
+  };
+  class reading;
+  struct half_proof {
+    std::uint64_t number;
+    steady_time at;                     // sent
+    std::optional<std::uint64_t> kept;  // the term in which the keep-alive was answered
+    std::optional<std::uint64_t> seen;  // and the read
+  };
+  struct prover {
+    steady_time since, deadline;
+    proof done;
+  };
+
+  sent_one candidate();  // and since when it is one
+  lease_view install(const sent_one& made, nanoseconds ttl);
+  void give_back(std::int64_t id) noexcept;
+  void wake();
+
+  // Of the driver's thread.
+  void on_open() noexcept override;
+  void on_message(std::string_view message) noexcept override;
+  void on_close() noexcept override;
+  void tick();
+  void bury_if_over(steady_time now);
+  void speak(steady_time now);
+  void send(std::int64_t id, steady_time now);
+  void read(std::uint64_t number, const answer& said);
+  void judge(const half_proof& one);
+  bool is_overdue(steady_time now) const;
+  void suspect_member();
+  question probe() const;
+  void settle_provers(steady_time now);
+  void plan();
+  nanoseconds patience() const noexcept;
+
+  cluster& cluster_;
+  const class clock& clock_;
+  session_listener& listener_;
+  stream stream_;
+  std::atomic<bool> full_{false};
+
+  mutable std::mutex guard_;
+  bool ending_ = false;
+  bool woken_ = false;  // a tick is posted
+  std::optional<lease_view> lease_;
+  std::int64_t wanted_ = 0;  // the id that whoever makes the next lease asks for, since then
+  steady_time wanted_since_{};
+  std::vector<prover> provers_;
+  std::vector<std::int64_t> touches_;
+  std::string probe_;
+  std::atomic<bool> probe_is_denied_{false};
+
+  // Of the driver's thread.
+  std::deque<sent_one> unanswered_;
+  std::deque<half_proof> proofs_;
+  std::uint64_t last_proof_ = 0;
+  steady_time sent_at_{};
+  std::optional<net::reactor::timer_id> timer_;
+  steady_time timer_at_{};
+};
+
+}  // namespace holdfast::engines::etcd

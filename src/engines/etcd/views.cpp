@@ -1,0 +1,196 @@
+// The operators' view.
+#include "engines/etcd/etcd_engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+using standing = place::standing;
+
+constexpr std::int64_t page = 1000;
+constexpr std::size_t most_leases = 64;  // that are asked for their time left
+
+nanoseconds age_of(const place& one) {
+  using namespace std::chrono;
+  if (one.since_ms == 0) return {};
+  const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+  return milliseconds{std::max<std::int64_t>(now - one.since_ms, 0)};  // clocks differ
+}
+
+void add_leases(const line& of, std::vector<std::int64_t>& to) {
+  for (const auto& one : of.all())
+    if (one.stands == standing::holder && one.lease != 0 &&
+        std::ranges::find(to, one.lease) == to.end() && to.size() < most_leases)
+      to.push_back(one.lease);
+}
+
+}  // namespace
+
+// ---- reading
+
+verb<etcd_engine::sight> etcd_engine::look(std::string_view name, way how) {
+  const auto range = keys_of(how_.root, name);
+  const question what{method::range, bytes_of(range_of(range))};
+  const auto said = co_await cluster_->ask(what, how);
+  if (!said.got) co_return as_reading(about(said.got.error(), name));
+  if (!said.got->ok()) co_return as_reading(status_error(*said.got, name, how_.url));
+  rpc::RangeResponse in;
+  if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(name, how_.url);
+  sight out;
+  out.of = line_in(in.kvs(), range);
+  out.revision = in.header().revision();
+  co_return out;
+}
+
+// How long each lease lasts if nobody keeps it alive. What cannot be told is left out.
+verb<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64_t> leases, way how) {
+  times_left out;
+  const auto own = session_->current();
+  for (const auto id : leases) {
+    if (own && own->id == id) {
+      out[id] = own->proven + own->ttl - clock_.now();
+      continue;
+    }
+    rpc::LeaseTimeToLiveRequest ask;
+    ask.set_id(id);
+    const question what{method::time_to_live, bytes_of(ask)};
+    const auto said = co_await cluster_->ask(what, how);
+    rpc::LeaseTimeToLiveResponse in;
+    if (said.got && said.got->ok() && in.ParseFromString(said.got->body) && in.ttl() >= 0)
+      out[id] = std::max<nanoseconds>(std::chrono::seconds{in.ttl()}, 1ms);
+  }
+  co_return out;
+}
+
+// ---- showing
+
+lock_info etcd_engine::describe(std::string_view name, const line& all,
+                                const times_left& left) const {
+  lock_info out;
+  out.name = name;
+  out.capacity = all.capacity();
+  out.version = all.version();
+  for (const auto& one : all.all()) {
+    if (one.stands == standing::hidden || one.stands == standing::idle) continue;
+    holder_info info;
+    info.owner = one.owner;
+    info.mode = one.mode;
+    info.weight = one.weight;
+    info.age = age_of(one);
+    info.pid = one.pid;
+    info.host = one.host;
+    info.label = one.label;
+    if (one.stands == standing::holder) {
+      info.token = one.token;
+      if (const auto at = left.find(one.lease); at != left.end()) info.expires_in = at->second;
+      out.holders.push_back(std::move(info));
+    } else if (one.stands == standing::upgrade) {
+      out.waiters.insert(out.waiters.begin(), std::move(info));
+    } else {
+      out.waiters.push_back(std::move(info));
+    }
+  }
+  return out;
+}
+
+result<lock_info> etcd_engine::inspect(std::string_view name, const call& limits) {
+  return inspect_verb(name, {limits, true}).run();
+}
+
+void etcd_engine::start_inspect(std::string_view name, const call& limits,
+                                completion<lock_info>& done) noexcept {
+  inspect_verb(name, {limits, false}).start(done);
+}
+
+// What we are about to release is gone in our own eyes.
+verb<lock_info> etcd_engine::inspect_verb(std::string_view name, way how) {
+  const auto leaving = keys_in(book_.releasing(name));
+  auto seen = co_await look(name, how);
+  if (!seen) co_return std::move(seen).error();
+  if (!leaving.empty()) {
+    auto places = seen->of.all();
+    std::erase_if(places, [&](const place& one) {
+      return std::ranges::find(leaving, one.key) != leaving.end();
+    });
+    for (auto& one : places) one.stands = standing::waiter;
+    seen->of = line{std::move(places)};
+  }
+  std::vector<std::int64_t> leases;
+  add_leases(seen->of, leases);
+  auto left = co_await remaining(std::move(leases), how);
+  co_return describe(name, seen->of, *left);
+}
+
+result<std::vector<lock_info>> etcd_engine::list(std::string_view prefix, std::size_t limit,
+                                                 const call& limits) {
+  return list_verb(prefix, limit, {limits, true}).run();
+}
+
+// Page by page, all at the revision of the first.
+verb<std::vector<lock_info>> etcd_engine::list_verb(std::string_view prefix, std::size_t limit,
+                                                    way how) {
+  const auto range = keys_from(std::string{how_.root}.append(prefix));
+  auto ask = range_of(range);
+  ask.set_limit(page);
+  std::map<std::string, std::vector<place>, std::less<>> found;
+  for (bool more = true; more;) {
+    const question what{method::range, bytes_of(ask)};
+    const auto said = co_await cluster_->ask(what, how);
+    if (!said.got) co_return as_reading(said.got.error());
+    if (!said.got->ok()) co_return as_reading(status_error(*said.got, {}, how_.url));
+    rpc::RangeResponse in;
+    if (!in.ParseFromString(said.got->body)) co_return unexpected_answer({}, how_.url);
+    for (const auto& kv : in.kvs()) {
+      const auto name = name_in(how_.root, kv.key());
+      if (name && name->starts_with(prefix)) found[std::string{*name}].push_back(read_place(kv));
+    }
+    more = in.more() && !in.kvs().empty();
+    if (!more) break;
+    ask.set_revision(in.header().revision());
+    ask.set_key(in.kvs(in.kvs_size() - 1).key() + '\0');
+  }
+  std::vector<std::pair<std::string, line>> lines;
+  std::vector<std::int64_t> leases;
+  for (auto& [name, places] : found) {
+    if (lines.size() == limit) break;
+    lines.emplace_back(name, line{std::move(places)});
+    add_leases(lines.back().second, leases);
+  }
+  auto left = co_await remaining(std::move(leases), how);
+  std::vector<lock_info> out;
+  for (const auto& [name, all] : lines) out.push_back(describe(name, all, *left));
+  co_return out;
+}
+
+// ---- taking away
+
+result<std::size_t> etcd_engine::revoke(std::string_view name, const call& limits) {
+  return revoke_verb(name, {limits, true}).run();
+}
+
+// Whoever waits is served by that, as by any release. What is created from now on has a larger token.
+verb<std::size_t> etcd_engine::revoke_verb(std::string_view name, way how) {
+  auto seen = co_await look(name, how);
+  if (!seen) co_return std::move(seen).error();
+  std::vector<std::string> keys;
+  std::size_t holders = 0;
+  for (const auto& one : seen->of.all()) {
+    if (one.stands == standing::holder) ++holders;
+    if (one.stands == standing::holder || one.stands == standing::hidden) keys.push_back(one.key);
+  }
+  while (!keys.empty()) {
+    const auto count = std::min(most_at_once, keys.size());
+    const auto first = keys.end() - static_cast<std::ptrdiff_t>(count);
+    std::vector<std::string> some{first, keys.end()};
+    keys.erase(first, keys.end());
+    if (auto away = co_await remove(name, std::move(some), how); !away)
+      co_return std::move(away).error();
+  }
+  co_return holders;
+}
+
+}  // namespace holdfast::engines::etcd

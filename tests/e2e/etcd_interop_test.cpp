@@ -1,0 +1,133 @@
+// The command beside etcdctl, which uses the same keys.
+#include "e2e/etcd_cli.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace {
+
+using e2e::etcd_cli;
+using e2e::eventually;
+using namespace std::chrono_literals;
+
+class etcd_interop : public etcd_cli {
+ protected:
+  etcd_interop() {
+    // A file, because etcdctl would take the flags of what it runs for its own.
+    std::ofstream{box.path("stay")} << "echo $$ > $1; exec sleep 60\n";
+  }
+};
+
+// A command that says where it is and stays there.
+std::string staying(const std::string& file) { return "sh stay " + file; }
+
+TEST_F(etcd_interop, what_etcdctl_has_locked_is_busy_for_us) {
+  for (const std::string name : {"job", "jobs/nightly"}) {
+    start();
+    const auto file = "pid-" + name.substr(0, 4);
+    const auto holder = box.start_shell("exec etcdctl lock " + name + " " + staying(file));
+    const pid_t inside = box.pid_in(file);
+    EXPECT_EQ(box.run({"run", name, "--no-wait", "--", "true"}).code, 75);
+    EXPECT_EQ(box.holders_and_waiters(name), (std::pair<std::size_t, std::size_t>{1, 0}));
+    const auto waiter = box.start({"run", name, "--", "sh", "-c", "echo $HOLDFAST_TOKEN"});
+    ASSERT_TRUE(queued(name, 2));
+    EXPECT_EQ(waiter->out(), "");
+    ::kill(inside, SIGTERM);  // its command ends, and it gives the lock back
+    const auto done = waiter->wait();
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_NE(done.out, "");
+    holder->wait();
+    std::filesystem::remove(box.path(file));
+  }
+}
+
+TEST_F(etcd_interop, what_we_have_locked_is_waited_for_by_etcdctl) {
+  for (const std::string name : {"job", "jobs/nightly"}) {
+    start();
+    const auto file = "pid-" + name.substr(0, 4);
+    const auto holder = box.start_shell("exec holdfast run " + name + " -- " + staying(file));
+    box.pid_in(file);
+    const auto waiter = box.start_shell("exec etcdctl lock " + name + " echo inside");
+    ASSERT_TRUE(queued(name, 2));
+    EXPECT_EQ(waiter->out(), "");
+    holder->send(SIGTERM);
+    EXPECT_EQ(holder->wait().code, 128 + SIGTERM);
+    const auto done = waiter->wait();
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_NE(done.out.find("inside"), std::string::npos) << done.out;
+    std::filesystem::remove(box.path(file));
+  }
+}
+
+// Both kinds fight for one number in a file.
+TEST_F(etcd_interop, both_kinds_of_clients_exclude_each_other_under_load) {
+  start({.nodes = 3});
+  std::ofstream{box.path("count")} << "0\n";
+  std::ofstream{box.path("bump")} << "n=$(cat count); sleep 0.02; echo $((n + 1)) > count\n";
+  constexpr int each = 12;
+  std::vector<std::unique_ptr<e2e::program>> all;
+  for (int i = 0; i < each; ++i) {
+    all.push_back(box.start_shell("exec etcdctl lock job sh bump"));
+    all.push_back(box.start_shell("exec holdfast run job -- sh bump"));
+  }
+  for (const auto& one : all) {
+    const auto ended = one->wait(60s);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+  }
+  EXPECT_EQ(box.read("count"), std::to_string(2 * each) + "\n");
+}
+
+// Our lock on something deeper is nobody's business; theirs on something deeper is not ours.
+TEST_F(etcd_interop, deeper_names_are_apart) {
+  start();
+  const auto deep = box.start_shell("exec etcdctl lock job/part " + staying("deep"));
+  const pid_t inside = box.pid_in("deep");
+  EXPECT_EQ(box.run({"run", "job", "--no-wait", "--", "true"}).code, 0);
+  EXPECT_EQ(box.run({"run", "job/part", "--no-wait", "--", "true"}).code, 75);
+  EXPECT_EQ(box.run({"ls", "--names"}).out, "job/part\n");
+  ::kill(inside, SIGTERM);
+  deep->wait();
+}
+
+TEST_F(etcd_interop, etcdctl_sees_our_candidate) {
+  const auto& server = start();
+  const auto ours = box.start_shell("exec holdfast elect boss --value node-7 -- " + staying("pid"));
+  const pid_t inside = box.pid_in("pid");
+  ASSERT_TRUE(queued("boss", 1));
+  const auto key = server.keys("boss/").at(0);
+  const auto listener = box.start_shell("exec etcdctl elect -l boss");
+  EXPECT_TRUE(eventually([&] { return listener->out().starts_with(key + "\nnode-7\n"); }))
+      << listener->out() << listener->err();
+  const auto theirs = box.start_shell("exec etcdctl elect boss node-8");
+  ASSERT_TRUE(queued("boss", 2));
+  EXPECT_EQ(theirs->out(), "");
+  ::kill(inside, SIGTERM);  // we resign
+  ours->wait();
+  EXPECT_TRUE(eventually([&] { return theirs->out().find("node-8") != std::string::npos; }))
+      << theirs->out() << theirs->err();
+  EXPECT_TRUE(eventually([&] { return listener->out().find("node-8") != std::string::npos; }));
+  theirs->send(SIGTERM), listener->send(SIGTERM);
+  theirs->wait(), listener->wait();
+}
+
+TEST_F(etcd_interop, we_see_etcdctls_candidate_and_take_over) {
+  start();
+  const auto theirs = box.start_shell("exec etcdctl elect boss node-8");
+  ASSERT_TRUE(eventually([&] { return theirs->out().find("node-8") != std::string::npos; }));
+  const auto shown = box.run({"show", "boss"});
+  EXPECT_NE(shown.out.find("node-8"), std::string::npos) << shown.out;
+  const auto ours =
+      box.start_shell("exec holdfast elect boss --value node-7 -- holdfast show boss");
+  ASSERT_TRUE(queued("boss", 2));
+  EXPECT_EQ(ours->out(), "");
+  theirs->send(SIGINT);  // resigns
+  const auto led = ours->wait();
+  EXPECT_EQ(led.code, 0) << led.err;
+  EXPECT_NE(led.out.find("node-7"), std::string::npos) << led.out;
+  theirs->wait();
+}
+
+}  // namespace

@@ -1,0 +1,183 @@
+// What breaks here: the holder, and the server's promise about its lease. Processes are killed or paused, processors
+// taken away, the server grants more time than was asked for. What must hold: the granted ttl counts; a dead holder
+// frees its lock within its lease and half a second's tick (L1); a paused one sees the truth when it wakes (S2); a
+// client has one lease and one key per owner, and takes all of it along when it goes.
+#include "faults/etcd_faults.hpp"
+
+#include "support/child.hpp"
+
+#include <thread>
+
+namespace holdfast::testing {
+namespace {
+
+class etcd_lease : public etcd_faults {};
+
+fencing_token token_in(const std::string& answer) { return {std::stoull(answer.substr(8))}; }
+
+// F12. At the usual pace of heartbeats a server grants 2 s to whoever asks for 1.
+TEST_F(etcd_lease, granted_ttl_counts_and_not_the_one_asked_for) {
+  const etcd_server server{{.heartbeat = 100ms, .election = 1000ms}};
+  fault_proxy net{server.port()};
+  const auto a = client::open(etcd_url(net, "session=1s"));
+  mutex lock{a, "stock"};
+  auto held = lock.acquire({.ttl = 1s});
+  ASSERT_TRUE(is_ok(held));
+  const auto said = server.etcdctl(
+      {"lease", "timetolive", fmt::format("{:x}", entries(server, "stock").at(0).lease)});
+  EXPECT_NE(said.find("TTL(2s)"), std::string::npos) << said;
+  ASSERT_TRUE(is_ok(held->renew()));
+  const auto renewed = std::chrono::steady_clock::now();
+  EXPECT_LE(held->valid_until(), renewed + 2s);
+  net.refuse(), net.cut();
+  const loss_recorder loss{*held};
+  expect_loss_on_time(*held, loss);
+  EXPECT_TRUE(is_locked(server, "stock")) << "the holder gives up first";
+}
+
+TEST_F(etcd_lease, killed_holder_frees_its_lock_when_its_lease_ends) {
+  const etcd_server server;
+  const auto a = client::open(server.url());
+  mutex lock{a, "stock"};
+  for (int round = 0; round < 2; ++round) {
+    child dies{server.url() + "?session=2s"};
+    const auto answer = dies.ask("acquire stock 2s");
+    ASSERT_TRUE(answer.starts_with("granted ")) << answer;
+    auto waiting = acquire_later(lock);
+    ASSERT_TRUE(wait_for_entries(server, "stock", 2));
+    dies.kill();
+    const auto begin = std::chrono::steady_clock::now();
+    auto held = get(waiting);
+    const auto took = std::chrono::steady_clock::now() - begin;
+    ASSERT_TRUE(is_ok(held));
+    EXPECT_LE(took, 2s + a.capabilities().expiry_slack + 1s) << "a busy machine has a second more";
+    EXPECT_GT(held->token(), token_in(answer));
+    EXPECT_TRUE(is_ok(held->release()));
+  }
+}
+
+TEST_F(etcd_lease, killed_waiter_is_passed_over_when_its_lease_ends) {
+  const etcd_server server;
+  const auto a = client::open(server.url()), b = client::open(server.url());
+  mutex ours{a, "stock"}, theirs{b, "stock"};
+  auto held = ours.acquire({.ttl = 30s});
+  ASSERT_TRUE(is_ok(held));
+  child dies{server.url() + "?session=2s"};
+  dies.tell("acquire stock 2s");
+  ASSERT_TRUE(wait_for_entries(server, "stock", 2));
+  auto waiting = acquire_later(theirs);
+  ASSERT_TRUE(wait_for_entries(server, "stock", 3));
+  dies.kill();
+  ASSERT_TRUE(is_ok(held->release()));
+  EXPECT_TRUE(is_ok(get(waiting)));
+}
+
+TEST_F(etcd_lease, paused_holder_sees_the_truth_when_it_wakes) {
+  const etcd_server server;
+  const auto a = client::open(server.url());
+  mutex lock{a, "stock"};
+  for (int round = 0; round < 2; ++round) {
+    child paused{server.url() + "?session=2s"};
+    const auto answer = paused.ask("acquire stock 2s");
+    ASSERT_TRUE(answer.starts_with("granted ")) << answer;
+    auto waiting = acquire_later(lock);
+    ASSERT_TRUE(wait_for_entries(server, "stock", 2));
+    paused.pause();  // its connections stay open: only the ttl ends this
+    auto held = get(waiting);
+    ASSERT_TRUE(is_ok(held));
+    EXPECT_GT(held->token(), token_in(answer));
+    paused.tell("valid stock");  // lies in the pipe: the first thing it does when it wakes
+    paused.resume();
+    EXPECT_EQ(paused.hear(), "false");
+    EXPECT_TRUE(wait_until([&] { return paused.ask("lost stock") == "true"; }));
+    EXPECT_EQ(paused.ask("release stock"), "lost");
+    EXPECT_TRUE(held->valid());
+    EXPECT_TRUE(is_proven(server, *held)) << "it was not touched";
+    EXPECT_TRUE(paused.ask("acquire other 2s").starts_with("granted ")) << "with a new lease";
+    EXPECT_TRUE(is_ok(held->release()));
+  }
+}
+
+TEST_F(etcd_lease, busy_processors_cost_no_lease_of_two_seconds) {
+  const etcd_server server;
+  const auto a = client::open(server.url() + "?session=2s");
+  mutex lock{a, "stock"};
+  auto held = lock.acquire({.ttl = 2s});
+  ASSERT_TRUE(is_ok(held));
+  std::atomic<bool> done{false};
+  std::vector<std::thread> spinning;
+  for (unsigned i = 0; i < 2 * std::max(std::thread::hardware_concurrency(), 1U); ++i)
+    spinning.emplace_back([&] {
+      while (!done) {
+      }
+    });
+  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 4s));
+  done = true;
+  for (auto& one : spinning) one.join();
+  EXPECT_FALSE(held->lost().stop_requested());
+  EXPECT_TRUE(is_ok(held->release()));
+}
+
+TEST_F(etcd_lease, one_lease_and_few_messages_however_many_locks_are_held) {
+  const etcd_server server;
+  auto a = std::make_unique<client>(client::open(server.url() + "?session=3s"));
+  std::vector<lease> leases;
+  for (int i = 0; i < 200; ++i) {
+    mutex lock{*a, fmt::format("stock-{}", i)};
+    leases.push_back(lock.acquire({.ttl = 3s}).value());
+  }
+  EXPECT_EQ(server.leases().size(), 1U);
+  // Each key is watched, which is asked for once.
+  ASSERT_TRUE(
+      wait_until([&] { return server.metric("etcd_debugging_mvcc_watcher_total ") >= 200; }));
+  // Over two ttls, which are six renewals of two messages each, and one for being in the middle of one.
+  const auto before = server.requests();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(stays_true(
+      [&] {
+        return std::ranges::all_of(leases, [](const auto& one) { return one.valid(); }) &&
+               std::chrono::steady_clock::now() - begin < 7s;
+      },
+      6s));
+  EXPECT_LE(server.requests() - before, 16U);
+  a.reset();
+  leases.clear();
+  EXPECT_TRUE(wait_until([&] { return server.leases().empty(); })) << "the client is gone";
+  EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
+}
+
+TEST_F(etcd_lease, client_that_goes_takes_its_locks_along) {
+  const etcd_server server;
+  const auto b = client::open(server.url());
+  mutex theirs{b, "stock"};
+  auto departing = std::make_unique<child>(server.url() + "?session=60s");
+  ASSERT_TRUE(departing->ask("acquire stock 60s").starts_with("granted "));
+  auto waiting = acquire_later(theirs);
+  ASSERT_TRUE(wait_for_entries(server, "stock", 2));
+  departing->tell("depart");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(is_ok(get(waiting)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << "long before its ttl";
+}
+
+TEST_F(etcd_lease, two_owners_of_one_client_have_a_key_each) {
+  const etcd_server server;
+  const auto a = client::open(server.url(), {.handoff_limit = 0});
+  mutex one{a, "stock"}, two{a, "stock"};
+  auto held = one.acquire();
+  ASSERT_TRUE(is_ok(held));
+  EXPECT_TRUE(fails_with(two.try_acquire(), errc::busy));
+  EXPECT_TRUE(held->valid());
+  EXPECT_TRUE(is_proven(server, *held));
+  shared_mutex readers{a, "table"}, more{a, "table"};
+  auto first = readers.acquire_shared({}), second = more.acquire_shared({});
+  ASSERT_TRUE(is_ok(first));
+  ASSERT_TRUE(is_ok(second));
+  EXPECT_NE(first->token(), second->token());
+  EXPECT_TRUE(is_ok(first->release()));
+  EXPECT_TRUE(second->valid());
+  EXPECT_EQ(a.inspect("table").value().holders.size(), 1U);
+}
+
+}  // namespace
+}  // namespace holdfast::testing

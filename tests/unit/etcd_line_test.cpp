@@ -1,0 +1,178 @@
+// Who holds, as every client finds it from the keys alone.
+#include "engines/etcd/line.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+namespace {
+
+using standing = place::standing;
+
+place at(std::int64_t created, lock_mode mode = lock_mode::exclusive) {
+  place out;
+  out.key = "a/" + std::to_string(created);
+  out.created = out.modified = created;
+  out.owner.sequence = static_cast<std::uint64_t>(created);
+  out.token = {out.owner.sequence};
+  out.mode = mode;
+  out.weight = weight_of(mode);
+  return out;
+}
+
+place permits(std::int64_t created, std::uint64_t weight, std::uint64_t capacity) {
+  auto out = at(created, lock_mode::permits);
+  out.weight = weight;
+  out.capacity = capacity;
+  return out;
+}
+
+place upgrade(std::int64_t created, std::int64_t of, bool granted) {
+  auto out = at(created);
+  out.replaces = of;
+  out.entered = granted;
+  return out;
+}
+
+place foreign(std::int64_t created) {
+  auto out = at(created);
+  out.foreign = true;
+  return out;
+}
+
+// "h" holder, "w" waiter, "u" upgrade that waits, "-" hidden, "." idle; in order of creation.
+std::string standings(const line& of) {
+  std::string out;
+  for (const auto& one : of.all()) out += "hwu-."[static_cast<std::size_t>(one.stands)];
+  return out;
+}
+
+std::string standings(std::vector<place> all) { return standings(line{std::move(all)}); }
+
+constexpr auto shared = lock_mode::shared;
+constexpr auto upgradeable = lock_mode::upgradeable;
+
+TEST(etcd_line, the_first_one_holds) {
+  EXPECT_EQ(standings({at(9), at(5), at(7)}), "hww");
+  EXPECT_EQ(standings(std::vector<place>{}), "");
+}
+
+TEST(etcd_line, readers_enter_together_and_nobody_overtakes_a_writer) {
+  EXPECT_EQ(standings({at(1, shared), at(2, shared), at(3), at(4, shared)}), "hhww");
+  EXPECT_EQ(standings({at(1), at(2, shared), at(3, shared), at(4)}), "hwww");
+  EXPECT_EQ(standings({at(1, upgradeable), at(2, shared), at(3, upgradeable), at(4, shared)}),
+            "hhww");
+}
+
+TEST(etcd_line, permits_fit_or_wait) {
+  EXPECT_EQ(standings({permits(1, 2, 3), permits(2, 1, 3), permits(3, 1, 3)}), "hhw");
+  EXPECT_EQ(standings({permits(1, 1, 3), permits(2, 3, 3), permits(3, 1, 3)}), "hww");
+}
+
+TEST(etcd_line, another_capacity_waits_and_holds_the_others_up) {
+  EXPECT_EQ(standings({permits(1, 1, 3), permits(2, 1, 4), permits(3, 1, 3)}), "hww");
+  EXPECT_EQ(standings({permits(1, 1, 3), foreign(2), permits(3, 1, 3)}), "hww");
+  EXPECT_EQ(standings({foreign(1), at(2, shared)}), "hw");
+}
+
+TEST(etcd_line, an_upgrade_waits_ahead_of_the_line_and_only_for_the_other_holders) {
+  const line waits{{at(1, upgradeable), at(2, shared), at(3), upgrade(4, 1, false)}};
+  EXPECT_EQ(standings(waits), "hhwu");
+  EXPECT_FALSE(waits.lets_upgrade(waits.all()[3]));
+  EXPECT_FALSE(waits.takes_barging(1)) << "nobody overtakes an upgrade";
+  const line alone{{at(1, upgradeable), at(3), upgrade(4, 1, false)}};
+  EXPECT_TRUE(alone.lets_upgrade(alone.all()[2]));
+}
+
+TEST(etcd_line, an_upgrade_that_has_entered_hides_what_it_came_from) {
+  EXPECT_EQ(standings({at(1, upgradeable), at(3), upgrade(4, 1, true)}), "-wh");
+  auto shrunk = upgrade(4, 1, true);
+  shrunk.mode = upgradeable;
+  shrunk.weight = weight_of(upgradeable);
+  EXPECT_EQ(standings({at(1, upgradeable), shrunk, at(5, shared)}), "-hh");
+  EXPECT_EQ(standings({at(1, upgradeable), shrunk, upgrade(6, 4, true), at(7, shared)}), "--hw");
+}
+
+TEST(etcd_line, an_upgrade_of_nothing_counts_for_nothing) {
+  EXPECT_EQ(standings({upgrade(4, 1, false), at(5)}), ".h");
+}
+
+TEST(etcd_line, whoever_has_entered_by_a_mark_holds) {
+  auto barged = at(5, shared);
+  barged.entered = true;
+  EXPECT_EQ(standings({at(1, shared), at(3), barged}), "hwh");
+  EXPECT_EQ(standings({at(3), barged}), "wh") << "and is waited for";
+}
+
+TEST(etcd_line, barging_needs_those_who_keep_the_waiters_waiting) {
+  const line seen{{at(1, shared), at(2, shared), at(3)}};
+  const auto needed = seen.takes_barging(1);
+  ASSERT_TRUE(needed);
+  EXPECT_EQ(needed->size(), 1U) << "one reader is enough to keep a writer out";
+  EXPECT_FALSE(seen.takes(1));
+  EXPECT_FALSE(seen.takes_barging(rw_capacity));
+  const line with_foreigner{{at(1, shared), foreign(3)}};
+  EXPECT_FALSE(with_foreigner.takes_barging(1)) << "it would not wait for us";
+}
+
+TEST(etcd_line, untouched_are_those_whose_token_may_have_become_too_small) {
+  auto touched = at(4);
+  touched.modified = 9;
+  const line seen{{at(1, shared), at(3), touched, foreign(5)}};
+  ASSERT_EQ(seen.untouched().size(), 1U);
+  EXPECT_EQ(seen.untouched()[0]->created, 3);
+}
+
+TEST(etcd_line, version_changes_with_the_holders_and_with_nothing_else) {
+  const auto first = line{{at(1), at(2)}}.version();
+  EXPECT_NE(first, 0U);
+  EXPECT_EQ(line(std::vector<place>{}).version(), 0U);
+  EXPECT_EQ((line{{at(1), at(2), at(3)}}.version()), first) << "one more waiter";
+  EXPECT_NE((line{{at(2)}}.version()), first);
+  auto shrunk = at(1);
+  shrunk.weight = 1;
+  shrunk.entered = true;
+  EXPECT_NE((line{{shrunk, at(2)}}.version()), first);
+}
+
+// What the safety of the layout rests on: as long as its key is there, a holder stays a holder, whoever comes behind
+// and whoever leaves.
+TEST(etcd_line, a_holder_stays_one) {
+  std::mt19937 random{20261115};
+  const auto pick = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>{0, n - 1}(random);
+  };
+  for (int run = 0; run < 200; ++run) {
+    const bool semaphore = run % 2 == 0;
+    std::vector<place> keys;
+    std::vector<std::int64_t> held;
+    std::int64_t revision = 0;
+    for (int step = 0; step < 60; ++step) {
+      ++revision;
+      if (keys.empty() || pick(5) < 3) {
+        keys.push_back(semaphore ? permits(revision, 1 + pick(4), 4)
+                                 : at(revision, std::array{lock_mode::exclusive, shared,
+                                                           upgradeable}[pick(3)]));
+      } else {
+        keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(pick(keys.size())));
+      }
+      const line now{keys};
+      EXPECT_LE(now.used(), now.capacity());
+      for (const auto created : held)
+        if (const auto* one = now.created_at(created)) {
+          EXPECT_EQ(one->stands, standing::holder) << "run " << run << ", step " << step;
+        }
+      held.clear();
+      for (const auto& one : now.all())
+        if (one.stands == standing::holder) held.push_back(one.created);
+      EXPECT_EQ(held.empty(), now.empty()) << "somebody holds as long as anybody is there";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,159 @@
+// Keys of the etcd engine: what is written is read back, and what others wrote is an exclusive holder or waiter.
+#include "engines/etcd/place.hpp"
+
+#include "support/names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+namespace {
+
+using testing::good_names;
+
+const owner_id somebody{{0x0123456789abcdefU, 0xfU}, 0x2a};
+
+key_parts parts(lock_mode mode = lock_mode::exclusive) {
+  key_parts out;
+  out.lease = 0x694d7b0c1d2e3f40;
+  out.owner = somebody;
+  out.mode = mode;
+  out.weight = weight_of(mode, 3);
+  out.capacity = mode == lock_mode::permits ? 10 : rw_capacity;
+  out.since_ms = 1'700'000'000'123;
+  out.pid = 4711;
+  out.host = "db-1.example.org";
+  return out;
+}
+
+place read(const std::string& key, std::string_view value = {}, std::int64_t created = 7,
+           std::int64_t modified = 7) {
+  return read_place(stored_key{key, value, created, modified, 0x694d7b0c1d2e3f40});
+}
+
+TEST(etcd_place, what_is_written_is_read_back) {
+  for (const auto mode :
+       {lock_mode::exclusive, lock_mode::shared, lock_mode::upgradeable, lock_mode::permits}) {
+    const auto asked = parts(mode);
+    const auto key = make_key("locks/", "stock/sku-42", asked);
+    const auto got = read(key, "nightly");
+    EXPECT_FALSE(got.foreign) << key;
+    EXPECT_EQ(got.owner, somebody);
+    EXPECT_EQ(got.mode, mode);
+    EXPECT_EQ(got.weight, asked.weight);
+    EXPECT_EQ(got.capacity, asked.capacity);
+    EXPECT_EQ(got.since_ms, asked.since_ms);
+    EXPECT_EQ(got.pid, 4711);
+    EXPECT_EQ(got.host, "db-1.example.org");
+    EXPECT_EQ(got.label, "nightly");
+    EXPECT_EQ(got.token.value, 7U);
+    EXPECT_FALSE(got.entered);
+    EXPECT_EQ(name_in("locks/", key), "stock/sku-42");
+  }
+}
+
+TEST(etcd_place, key_begins_as_those_of_other_clients_do) {
+  EXPECT_TRUE(make_key("", "a", parts()).starts_with("a/694d7b0c1d2e3f40-"));
+}
+
+TEST(etcd_place, hosts_cannot_break_out_of_the_key) {
+  for (const auto* host : {"a/b", "a-b-c", "%2f", "", "caf\xc3\xa9"}) {
+    auto asked = parts();
+    asked.host = host;
+    const auto key = make_key("", "a", asked);
+    EXPECT_EQ(key.find('/', 2), std::string::npos) << key;
+    EXPECT_EQ(read(key).host, host);
+  }
+}
+
+TEST(etcd_place, upgrades_say_what_they_replace) {
+  auto asked = parts();
+  asked.replaces = 0x5f;
+  EXPECT_EQ(read(make_key("", "a", asked)).replaces, 0x5f);
+}
+
+TEST(etcd_place, marks_are_read_and_the_label_stays_apart) {
+  const auto key = make_key("", "a", parts());
+  marks granted;
+  granted.granted = true;
+  const auto stamped = read(key, make_value("me", granted), 7, 12);
+  EXPECT_EQ(stamped.label, "me");
+  EXPECT_TRUE(stamped.entered);
+  EXPECT_FALSE(stamped.overtaken());
+  EXPECT_EQ(stamped.token.value, 12U);
+
+  marks shrunk;
+  shrunk.mode = lock_mode::shared;
+  shrunk.token = fencing_token{0x30};
+  const auto reader = read(key, make_value("me", shrunk), 7, 50);
+  EXPECT_EQ(reader.mode, lock_mode::shared);
+  EXPECT_EQ(reader.weight, 1U);
+  EXPECT_EQ(reader.token.value, 0x30U) << "kept through the change";
+  EXPECT_TRUE(reader.entered);
+  EXPECT_EQ(make_value("me", {}), "me") << "an election's value is the value";
+}
+
+TEST(etcd_place, touched_without_a_mark_is_overtaken) {
+  const auto key = make_key("", "a", parts());
+  EXPECT_FALSE(read(key, "", 7, 7).overtaken());
+  EXPECT_TRUE(read(key, "", 7, 9).overtaken());
+  EXPECT_FALSE(read("a/694d7b0c1d2e3f40", "proclaimed", 7, 9).overtaken()) << "not one of ours";
+}
+
+TEST(etcd_place, keys_of_others_are_exclusive) {
+  auto half = make_key("", "a", parts(lock_mode::shared));
+  half.resize(half.size() / 2);
+  for (const auto& key : {std::string{"a/694d7b0c1d2e3f40"}, std::string{"a/x"}, std::string{"a/"},
+                          std::string{"a/1-2-3-s-4-5-h"}, half}) {
+    const auto got = read(key, std::string_view{"leader\0x", 8});
+    EXPECT_TRUE(got.foreign) << key;
+    EXPECT_EQ(got.mode, lock_mode::exclusive) << key;
+    EXPECT_EQ(got.weight, rw_capacity) << key;
+    EXPECT_EQ(got.capacity, rw_capacity) << key;
+    EXPECT_EQ(got.label.find('\0'), std::string::npos);
+  }
+}
+
+TEST(etcd_place, permits_beyond_the_capacity_are_no_permits) {
+  auto asked = parts(lock_mode::permits);
+  asked.weight = 11;
+  EXPECT_TRUE(read(make_key("", "a", asked)).foreign);
+}
+
+TEST(etcd_place, names_never_meet) {
+  std::set<std::string> keys;
+  std::vector<key_range> ranges;
+  auto names = good_names();
+  names.insert(names.end(), {"a/b", "a/b/c", "b"});
+  for (const auto& name : names) {
+    const auto key = make_key("", name, parts());
+    EXPECT_TRUE(keys.insert(key).second) << name;
+    EXPECT_EQ(name_in("", key), name);
+    ranges.push_back(keys_of("", name));
+  }
+  for (const auto& key : keys)
+    EXPECT_EQ(std::ranges::count_if(ranges, [&](const auto& one) { return lies_in(one, key); }), 1)
+        << key;
+}
+
+TEST(etcd_place, counters_are_no_locks) {
+  EXPECT_EQ(name_in("", counter_key("", "a")), std::nullopt);
+  EXPECT_EQ(name_in("p/", counter_key("p/", "a/b")), std::nullopt);
+  EXPECT_EQ(name_in("p/", "q/a/1"), std::nullopt);
+  EXPECT_EQ(name_in("", "alone"), std::nullopt);
+}
+
+TEST(etcd_place, ranges_end_where_they_should) {
+  EXPECT_EQ(keys_of("", "a").first, "a/");
+  EXPECT_EQ(keys_of("", "a").end, "a0");
+  EXPECT_EQ(keys_from("ab").end, "ac");
+  EXPECT_EQ(keys_from("a\xff").end, "b");
+  EXPECT_EQ(keys_from("").first, std::string(1, '\0'));
+  EXPECT_EQ(keys_from("").end, std::string(1, '\0')) << "etcd's word for all there is";
+}
+
+}  // namespace
+}  // namespace holdfast::engines::etcd

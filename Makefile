@@ -68,6 +68,7 @@ bench:  ## build and run the baseline benchmarks
 	@build/release/bench/file_baseline
 	@build/release/bench/redis_baseline
 	@build/release/bench/mysql_baseline
+	@test ! -x build/release/bench/etcd_baseline || build/release/bench/etcd_baseline
 	@echo 'For a store of your own: build/release/cli/holdfast bench --help'
 
 servers:  ## start lock servers to play with

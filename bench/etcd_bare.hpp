@@ -185,8 +185,8 @@ class deletion_watch final : holdfast::grpc::stream_listener {
 };
 
 // A key in the line; while another was created before it, watch the one just before from the revision at which it was
-// seen. Here as everywhere it is the watch that costs, not the client: the server serves a watch that begins in its past
-// every 100 ms.
+// seen. Here as everywhere it is the watch that costs, not the client: the server serves a watch that begins in its
+// past every 100 ms.
 class recipe_lock {
  public:
   recipe_lock(std::uint16_t port, std::string name)

@@ -58,7 +58,7 @@ std::string dead_holder(const capabilities& caps, nanoseconds ttl) {
     return fmt::format("Others have the lock within its ttl plus {}: {} by default.",
                        format_duration(caps.expiry_slack),
                        format_duration(ttl + caps.expiry_slack));
-  const bool ttl_may_be_shorter = caps.min_ttl < caps.dead_holder_bound;
+  const bool ttl_may_be_shorter = caps.min_ttl + caps.expiry_slack < caps.dead_holder_bound;
   // A server learns of a death because the connection ends. A machine without power ends none.
   const bool by_connection = caps.clock == expiry_clock::server;
   return fmt::format("Others have the lock within {}{}.{}", format_duration(caps.dead_holder_bound),

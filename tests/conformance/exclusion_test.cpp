@@ -169,7 +169,7 @@ TEST_P(exclusion, counter_under_many_threads_and_clients_loses_nothing) {
 }
 
 TEST_P(exclusion, scoped_lock_over_three_mutexes_in_any_order_never_deadlocks) {
-  constexpr unsigned threads = 4, rounds = 25;
+  constexpr unsigned threads = 4, rounds = 10;
   plain_counter count;
   std::vector<std::jthread> pool;
   for (unsigned t = 0; t < threads; ++t) {

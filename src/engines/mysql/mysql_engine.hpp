@@ -31,19 +31,35 @@ namespace holdfast::engines::mysql {
 
 // Releases that were started and have not been served. Whatever is asked about the same name afterwards must find it
 // released; not only by the same client, for all clients of this process are used by the same program.
+//
+// Who asks would wait for another thread to begin the release. It serves it itself instead, if nobody has begun; the
+// thread that was to do it only delivers the outcome, for what follows it is not for strangers to run.
 class releases {
  public:
+  struct one {
+    std::function<result<void>()> work;
+    steady_time deadline;
+    bool begun = false;
+    std::optional<result<void>> outcome{};
+  };
+
   static releases& under_way();
   bool any() const noexcept { return count_.load() != 0; }
-  void begin(const std::string& what);
-  void end(const std::string& what);
+  std::shared_ptr<one> begin(const std::string& what, std::function<result<void>()> work,
+                             steady_time deadline);
+  // Served when this returns, by us or by another.
+  result<void> serve(const std::string& what, const std::shared_ptr<one>& which);
+  // Waits for all that were begun about it, or serves them.
   void wait_for(const std::string& what, const call& limits);
 
  private:
+  using lock = std::unique_lock<std::mutex>;
+  void run(lock& held, const std::string& what, const std::shared_ptr<one>& which);
+
   std::atomic<unsigned> count_{0};
   std::mutex guard_;
   std::condition_variable_any ended_;
-  std::map<std::string, unsigned, std::less<>> all_;
+  std::map<std::string, std::vector<std::shared_ptr<one>>, std::less<>> all_;
 };
 
 class mysql_engine final : public engine {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace holdfast::engines::mysql {
 
 namespace {
@@ -77,33 +79,60 @@ releases& releases::under_way() {
   return known->all;
 }
 
-void releases::begin(const std::string& what) {
-  const std::lock_guard lock{guard_};
-  ++all_[what];
+std::shared_ptr<releases::one> releases::begin(const std::string& what,
+                                               std::function<result<void>()> work,
+                                               steady_time deadline) {
+  auto fresh = std::make_shared<one>(one{std::move(work), deadline});
+  const std::lock_guard held{guard_};
+  all_[what].push_back(fresh);
   count_.fetch_add(1);
+  return fresh;
 }
 
-void releases::end(const std::string& what) {
-  const std::lock_guard lock{guard_};
+// REQUIRES: `held` is, and nobody has begun it.
+void releases::run(lock& held, const std::string& what, const std::shared_ptr<one>& which) {
+  which->begun = true;
+  held.unlock();
+  auto outcome = which->work();
+  held.lock();
+  which->outcome = std::move(outcome);
   const auto at = all_.find(what);
-  if (--at->second == 0) all_.erase(at);
+  std::erase(at->second, which);
+  if (at->second.empty()) all_.erase(at);
   count_.fetch_sub(1);
   ended_.notify_all();
 }
 
+result<void> releases::serve(const std::string& what, const std::shared_ptr<one>& which) {
+  lock held{guard_};
+  if (!which->begun) run(held, what, which);
+  ended_.wait(held, [&] { return which->outcome.has_value(); });
+  return std::move(*which->outcome);
+}
+
 void releases::wait_for(const std::string& what, const call& limits) {
-  std::unique_lock lock{guard_};
-  ended_.wait_until(lock, limits.stop, limits.deadline, [&] { return !all_.contains(what); });
+  // Not for those who may have to give up before the release does.
+  const auto is_for_us = [&](const std::shared_ptr<one>& which) {
+    return !which->begun && which->deadline <= limits.deadline && !limits.stop.stop_possible();
+  };
+  lock held{guard_};
+  for (;;) {
+    const auto at = all_.find(what);
+    if (at == all_.end()) return;
+    const auto next = std::ranges::find_if(at->second, is_for_us);
+    if (next == at->second.end()) break;
+    run(held, what, std::shared_ptr{*next});
+  }
+  ended_.wait_until(held, limits.stop, limits.deadline, [&] { return !all_.contains(what); });
 }
 
 void mysql_engine::start_release(const grant& held, const call& limits,
                                  completion<void>& done) noexcept {
   auto what = place_ + std::string{held.name};
-  releases_.begin(what);
-  releasers_.post([this, what = std::move(what), &held, &limits, &done] {
-    auto outcome = release_now(held, limits);
-    releases_.end(what);
-    done.complete(std::move(outcome));
+  auto which = releases_.begin(
+      what, [this, &held, &limits] { return release_now(held, limits); }, limits.deadline);
+  releasers_.post([this, what = std::move(what), which = std::move(which), &done] {
+    done.complete(releases_.serve(what, which));
   });
 }
 

@@ -99,7 +99,9 @@ mariadb_server::~mariadb_server() { process_.kill(); }
 
 void mariadb_server::write_config() const {
   std::ofstream file{dir_.file("my.cnf")};
+  // Not the common folder for temporary files: a server that starts clears away what others have there.
   file << small << "datadir=" << dir_.file("data") << '\n'
+       << "tmpdir=" << dir_.path().string() << '\n'
        << "socket=" << socket_path() << '\n'
        << "pid_file=" << dir_.file("pid") << '\n'
        << "init_file=" << dir_.file("init.sql") << '\n'

@@ -5,6 +5,12 @@
 
 namespace holdfast::engines::mysql {
 
+namespace {
+
+constexpr microseconds_count kept_remains = 1'000'000;
+
+}  // namespace
+
 result<void> book::bring_up_to_date() {
   if (auto ok = expire(); !ok) return ok;
   if (auto ok = drop_dead_waiters(); !ok) return ok;
@@ -149,6 +155,21 @@ result<void> book::erase(const entry& what) {
   return {};
 }
 
+// While others wait, their clients may be about to queue up again by means of them. A free lock has none: whoever finds
+// its own knows that somebody holds the lock, and will see it waiting.
+result<void> book::drop_remains() {
+  const bool is_quiet = waiters_.empty() && !mine_ && all_waiters_read_;
+  for (std::size_t i = 0; i < remains_.size();) {
+    if (!is_quiet && remains_[i].since + kept_remains > now_) {
+      ++i;
+      continue;
+    }
+    if (auto ok = erase(remains_[i]); !ok) return ok;
+    remains_.erase(remains_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return {};
+}
+
 // ---- changing
 
 result<void> book::observe(std::string_view client, std::uint64_t seq, microseconds_count length) {
@@ -156,6 +177,7 @@ result<void> book::observe(std::string_view client, std::uint64_t seq, microseco
                       {std::uint64_t{0}, std::string_view{name_}, client, seq, seq, length});
   if (!made) return std::move(made).error();
   if (made->affected == 1) ++more_;  // else it was there already
+  ++places_;                         // see place_step
   row_changed_ = true;
   count_is_known_ = false;
   return {};
@@ -188,7 +210,7 @@ result<void> book::remove_all_of(std::string_view client) {
         return ok;
       }
     }
-    for (auto* among : {&waiters_, &observers_})
+    for (auto* among : {&waiters_, &observers_, &remains_})
       for (std::size_t i = 0; i < among->size();) {
         if ((*among)[i].client != client) {
           ++i;

@@ -10,9 +10,6 @@ namespace holdfast::engines::mysql {
 
 namespace {
 
-// How long a waiter counts as alive after it last asked.
-constexpr microseconds_count patience_of_push = 30'000'000, patience_of_poll = 3'000'000;
-
 // How long a grant lasts that was given to somebody who polls, until it has asked for it.
 constexpr microseconds_count until_asked = 2'000'000;
 
@@ -106,7 +103,7 @@ result<void> book::queue_up(const request& ask, const asker& who) {
   fresh.expires = now_ + (who.push ? patience_of_push : patience_of_poll);
   fresh.priority = ask.priority;
   fresh.turn = ask.replaces != nullptr ? turn_of_upgrade : -std::int64_t{ask.priority};
-  fresh.place = ++places_;
+  fresh.place = places_ += place_step;
   fresh.push = who.push;
   fresh.label = ask.label;
   if (ask.replaces != nullptr) fresh.was = std::to_string(ask.replaces->owner.sequence);

@@ -105,8 +105,7 @@ result<void> mysql_engine::finish(connection& on, std::span<book> changed, stead
 result<entered> mysql_engine::enter(const request& ask, const call& limits) {
   after_releases(ask.name, limits);
   const bool expects = expects_others(ask);
-  if (ask.replaces != nullptr || (ask.wait && expects)) return enter_slowly(ask, limits);
-  {
+  if (ask.replaces == nullptr && !(ask.wait && expects)) {
     auto on = plain_.take(limits, ask.name);
     if (!on) return std::move(on).error();
     if (!ask.wait && expects && is_surely_taken(**on, ask)) return entered{};
@@ -126,6 +125,11 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
     }
     note_others(ask, true);
     if (!ask.wait && is_surely_taken(**on, ask)) return entered{};
+  }
+  if (ask.wait) {
+    auto queued = queue_again(ask, limits);
+    if (!queued) return std::move(queued).error();
+    if (*queued) return std::move(**queued);
   }
   return enter_slowly(ask, limits);
 }

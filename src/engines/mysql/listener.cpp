@@ -24,6 +24,9 @@ std::uint64_t in_ms(nanoseconds length) {
   return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(length).count());
 }
 
+// As statements::watch_for_news adds them up.
+std::uint64_t digest_of(std::uint64_t token) { return token % 4294967296U + 1; }
+
 }  // namespace
 
 bool listener::ensure(const call& limits) {
@@ -74,6 +77,20 @@ void listener::observe(std::uint64_t number) {
 void listener::unobserve(std::uint64_t number) {
   const std::lock_guard lock{guard_};
   observing_.erase(number);
+}
+
+std::optional<listener::arrival> listener::told(std::uint64_t number) const {
+  const std::lock_guard lock{guard_};
+  const auto known = arrived_.find(number);
+  return known == arrived_.end() ? std::nullopt : std::optional{known->second};
+}
+
+void listener::released(std::uint64_t number) {
+  const std::lock_guard lock{guard_};
+  const auto known = arrived_.find(number);
+  if (known == arrived_.end()) return;
+  digest_ -= digest_of(known->second.token);
+  arrived_.erase(known);
 }
 
 void listener::finish() noexcept {
@@ -140,8 +157,8 @@ result<void> listener::connect() {
   if (!got) return std::move(got).error();
   if (got->front().number(0) != 1)
     return error{errc::unavailable, "The listener before this one is still there."};
-  digest_ = 0;
   const std::lock_guard lock{guard_};
+  digest_ = 0;
   if (ending_) return error{errc::unavailable, "The client is closing."};
   connection_ = std::move(*fresh);
   return {};
@@ -171,19 +188,21 @@ void listener::listen(connection& on) {
 // plain way to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
 result<void> listener::sleep(connection& on) {
   std::set<std::string> whom;
+  std::uint64_t digest = 0;
   {
     const std::lock_guard lock{guard_};
     for (const auto& [number, client] : watching_) whom.insert(client);
     watched_ = whom.size() == 1 ? *whom.begin() : session_.client();
     asleep_ = true;
     interrupted_ = false;
+    digest = digest_;
   }
   const auto watched = whom.size() == 1 ? *whom.begin() : session_.client();
   nanoseconds length = longest_sleep;
   if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.grace() / 2);
   on.begin(within(length + longest_sleep), {});
   const auto name = session_lock(watched);
-  auto woken = on.ask(sql().watch_for_news, {std::string_view{session_.client()}, digest_,
+  auto woken = on.ask(sql().watch_for_news, {std::string_view{session_.client()}, digest,
                                              std::string_view{name}, in_ms(length)});
   const bool is_gone = woken && !woken->front().is_null(0) && woken->front().number(0) == 1;
   std::vector<std::uint64_t> orphaned;
@@ -226,7 +245,8 @@ result<void> listener::read_news(connection& on) {
   auto found = on.ask(sql().news, {std::string_view{session_.client()}});
   if (!found) return std::move(found).error();
   std::uint64_t digest = 0;
-  std::map<std::uint64_t, std::uint64_t> arrived;
+  std::map<std::uint64_t, arrival> arrived;
+  std::vector<std::pair<std::uint64_t, told_grant>> fresh;
   for (const auto& one : *found) {
     const auto number = one.number(2);
     const auto state = static_cast<entry_state>(one.number(3));
@@ -238,12 +258,10 @@ result<void> listener::read_news(connection& on) {
       to_.on_lost(owner_id{client_, number}, "it was revoked");
       continue;
     }
-    digest += token % 4294967296U + 1;
+    digest += digest_of(token);
     expected.erase(number);
     if (state != entry_state::arrived) continue;
-    arrived.emplace(number, token);
-    if (const auto known = arrived_.find(number); known != arrived_.end() && known->second == token)
-      continue;
+    arrived.emplace(number, arrival{token, one.integer(10), one.number(11)});
     told_grant won;
     won.token.value = token;
     won.mode = static_cast<lock_mode>(one.number(4));
@@ -251,10 +269,18 @@ result<void> listener::read_news(connection& on) {
     won.ttl = std::chrono::microseconds{one.integer(7)};
     // It will end so long after the server looked, and so at least so long after we had asked.
     won.valid_from = sent + std::chrono::microseconds{one.integer(8) - one.integer(9)} - won.ttl;
-    waits_.granted(number, won);
+    fresh.emplace_back(number, won);
   }
-  digest_ = digest;
-  arrived_ = std::move(arrived);
+  {
+    const std::lock_guard lock{guard_};
+    std::erase_if(fresh, [this](const auto& one) {
+      const auto known = arrived_.find(one.first);
+      return known != arrived_.end() && known->second.token == one.second.token.value;
+    });
+    digest_ = digest;
+    arrived_ = std::move(arrived);
+  }
+  for (const auto& [number, won] : fresh) waits_.granted(number, won);
   for (const auto number : expected) waits_.look_again(number);
   return {};
 }

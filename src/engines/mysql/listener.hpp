@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,6 +28,13 @@ namespace holdfast::engines::mysql {
 
 class listener {
  public:
+  // A grant of which we have told; the place in the queue is the one it had.
+  struct arrival {
+    std::uint64_t token = 0;
+    std::int64_t turn = 0;
+    std::uint64_t place = 0;
+  };
+
   // `always`: also while nobody waits, to hear of revocations.
   listener(const settings& how, watchdog& by, session& whose, waits& who, const class clock& time,
            engine_listener& to, std::array<std::uint64_t, 2> client, bool always)
@@ -51,6 +59,9 @@ class listener {
   // An observer with a row of its own; told when the row has gone.
   void observe(std::uint64_t number);
   void unobserve(std::uint64_t number);
+  std::optional<arrival> told(std::uint64_t number) const;
+  // A grant of which we have told is ours no more: its end is no news.
+  void released(std::uint64_t number);
   void finish() noexcept;
 
  private:
@@ -79,10 +90,9 @@ class listener {
   bool interrupted_ = false;                       // by us, already
   std::map<std::uint64_t, std::string> watching_;  // number -> client
   std::set<std::uint64_t> observing_;
+  std::uint64_t digest_ = 0;                  // of the news that were read
+  std::map<std::uint64_t, arrival> arrived_;  // by number: told already
   std::thread thread_;
-  // Of the thread's own.
-  std::uint64_t digest_ = 0;
-  std::map<std::uint64_t, std::uint64_t> arrived_;  // number -> token: told already
 };
 
 }  // namespace holdfast::engines::mysql

@@ -62,6 +62,17 @@ class releases {
   std::map<std::string, std::vector<std::shared_ptr<one>>, std::less<>> all_;
 };
 
+// Rows that were left where this client handed over, by name: see sql.hpp. Only hints: a row may be gone.
+class remains {
+ public:
+  void add(std::string_view name, std::uint64_t seq);
+  std::optional<std::uint64_t> take(std::string_view name);
+
+ private:
+  std::mutex guard_;
+  std::map<std::string, std::vector<std::uint64_t>, std::less<>> all_;
+};
+
 class mysql_engine final : public engine {
  public:
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
@@ -128,6 +139,10 @@ class mysql_engine final : public engine {
                       bool push) const;
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
   result<void> release_now(const grant& held, const call& limits);
+  // Without a book, where the lock goes from one to the next (handover.cpp).
+  result<bool> hand_over(const grant& held, const call& limits);
+  result<std::optional<entered>> queue_again(const request& ask, const call& limits);
+  std::optional<entered> look_ahead(connection& on, const request& ask);
   progress read_told(const std::optional<told_grant>& news, const ticket& place) const;
 
   void after_releases(std::string_view name, const call& limits) {
@@ -159,6 +174,8 @@ class mysql_engine final : public engine {
   timers timers_;
   waits waits_;
   std::unique_ptr<listener> ear_;  // none where nobody can be told
+  remains remains_;
+  std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
   std::atomic<bool> ending_{false};
   std::atomic<steady_time::rep> swept_at_{0};

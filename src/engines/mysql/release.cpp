@@ -44,6 +44,9 @@ result<void> mysql_engine::release_now(const grant& held, const call& limits) {
     if (freed->affected > 0) return {};
   }
   // Somebody waits, or it is not ours any more.
+  auto handed = hand_over(held, limits);
+  if (!handed) return std::move(handed).error();
+  if (*handed) return {};
   return release_slowly(held.name, held.owner, limits);
 }
 
@@ -54,6 +57,7 @@ result<void> mysql_engine::release_slowly(std::string_view name, const owner_id&
     if (auto ok = at.expire(); !ok) return ok;
     was_held = at.holder(session_.client(), owner.sequence) != nullptr;
     if (!was_held) return {};
+    expects_next_ = !at.waiters().empty();
     auto gone = at.remove(session_.client(), owner.sequence);
     if (!gone) return std::move(gone).error();
     return {};

@@ -186,6 +186,64 @@ void one_name(statements& out) {
       "", true};
 }
 
+// From an exclusive holder to an exclusive waiter with a listener, by one statement that is its own transaction. It
+// looks again at all that waits_next has seen: any other change of holders has changed the fence, and an observer the
+// places. The order of assignments to several tables is not defined, so none depends on another. The rows are locked in
+// the order of the tables here, each by its primary key.
+//
+// An index keeps what is no longer true until the server has purged it, and that may be long: so the ends of ranges are
+// looked for from where they are. Who waits is behind whoever holds, having waited itself.
+void handing_over(statements& out) {
+  out.waits_next = {
+      fmt::format(
+          "SELECT "
+          "l.capacity,l.fence,l.places,{0},n.client,n.seq,n.weight,n.push,n.was,n.expires,{1} "
+          "FROM holdfast_lock l,holdfast_entry n FORCE INDEX (queue) WHERE l.name=? AND n.space=0 "
+          "AND n.name=? AND "
+          "n.state=1 AND n.turn=? AND n.place>? AND NOT EXISTS (SELECT 1 FROM holdfast_entry o "
+          "WHERE "
+          "o.space=0 AND o.name=? AND (o.state=2 OR (o.state=1 AND o.turn<?))) ORDER BY "
+          "n.turn,n.place LIMIT 1",
+          now_us, presence("n.")),
+      "uuuubuuubuuu"};
+  out.hand_over = {
+      fmt::format(
+          "UPDATE holdfast_lock l,holdfast_entry m,holdfast_entry n SET l.fence=?,l.since={0},"
+          "m.state=0,m.expires=0,m.since={0},n.state=3,n.token=?,n.since={0},n.expires={0}+n.ttl "
+          "WHERE l.name=? AND l.fence=? AND MOD(l.places,{1})=? AND l.expires<={0} AND "
+          "m.space=0 AND m.name=? AND m.client=? AND m.seq=? AND m.state IN (0,3) AND "
+          "m.expires>{0} AND "
+          "m.weight=l.capacity AND n.space=0 AND n.name=? AND n.client=? AND n.seq=? AND n.state=1 "
+          "AND "
+          "n.weight=l.capacity AND n.push=1 AND n.was='' AND n.expires>{0}",
+          now_us, place_step),
+      "", true};
+  // Some servers take l.places as it was, some as it is now: either is behind all places given before, and ahead of
+  // all that will be given.
+  out.queue_again = {
+      fmt::format("UPDATE holdfast_lock l,holdfast_entry m SET "
+                  "l.places=l.places+{1},m.place=l.places+{2},m.seq=?,"
+                  "m.state=1,m.mode=?,m.weight=?,m.token=0,m.ttl=?,m.grace=?,m.since={0},m.expires="
+                  "{0}+{3},m.turn=?,"
+                  "m.priority=?,m.push=1,m.was='',m.label=? WHERE l.name=? AND l.capacity=? AND "
+                  "NOT (l.client=m.client AND l.seq=? AND l.expires>{0}) AND m.space=0 AND "
+                  "m.name=? AND m.client=? AND "
+                  "m.seq=? AND m.state=0 AND m.expires=0",
+                  now_us, place_step, place_step / 2, patience_of_push),
+      "", true};
+  // The holder, if it was handed over to, and the end of the queue from the back.
+  const auto columns = fmt::format("client,seq,expires,grace,{},IS_USED_LOCK({}) IS NOT NULL",
+                                   now_us, fmt::format(fmt::runtime(lock_of_session), ""));
+  out.who_is_ahead = {
+      fmt::format(
+          "(SELECT 0,{1} FROM holdfast_entry WHERE space=0 AND name=? AND state=3 AND expires>{0} "
+          "ORDER BY turn DESC,place DESC LIMIT 1) UNION ALL "
+          "(SELECT 1,{1} FROM holdfast_entry WHERE space=0 AND name=? AND state=1 "
+          "ORDER BY turn DESC,place DESC LIMIT 3)",
+          now_us, columns),
+      "ubuuuuu"};
+}
+
 void looking(statements& out) {
   out.find_owner = {
       fmt::format(
@@ -263,12 +321,11 @@ void being_told(statements& out) {
       "client=? AND "
       "state>=2)";
   out.watch_for_news = {fmt::format("SELECT IF({}<>?,2,GET_LOCK(?,?/1000))", digest), "u"};
-  out.news = {
-      fmt::format(
-          "SELECT space,name,seq,state,mode,weight,token,ttl,expires,{} FROM holdfast_entry WHERE "
-          "client=? AND state>=2",
-          now_us),
-      "ubuuuuuuuu"};
+  out.news = {fmt::format("SELECT space,name,seq,state,mode,weight,token,ttl,expires,{},turn,place "
+                          "FROM holdfast_entry WHERE "
+                          "client=? AND state>=2",
+                          now_us),
+              "ubuuuuuuuuiu"};
   out.delete_mail = {"DELETE FROM holdfast_entry WHERE space=2 AND name=? AND client=? AND seq=?",
                      "", true};
   out.delete_observer = {
@@ -384,6 +441,7 @@ statements make() {
       "SELECT 1 FROM holdfast_lock,holdfast_entry,holdfast_session,holdfast_counter LIMIT 0", "u"};
   out.glance = {glance_text(), "u"};
   one_name(out);
+  handing_over(out);
   looking(out);
   sessions(out);
   renewals(out);

@@ -29,6 +29,16 @@ namespace holdfast::engines::mysql {
 enum class entry_state : std::uint8_t { holder, waiter, observer, arrived, lost };
 // arrived: a holder whose grant was handed to it while it waited. lost: tells a client that a grant of it was revoked.
 
+// What a holder leaves when it hands over in one statement: a row of state `holder` whose `expires` is 0. Its client
+// queues up again by means of it (queue_again); a book takes it away when nobody waits, or when it is old.
+
+// Places in the queue are so far apart. An observer takes a place in between, so that whoever hands over without a
+// book sees that it came.
+inline constexpr std::uint64_t place_step = 256;
+
+// How long a waiter counts as alive after it last asked, in microseconds.
+inline constexpr std::uint64_t patience_of_push = 30'000'000, patience_of_poll = 3'000'000;
+
 // Names of different things never meet.
 enum class space : std::uint8_t { locks, counters, mail };
 
@@ -86,6 +96,7 @@ struct statements {
   statement enter, release, glance, probe;
   // One name, under its row's lock.
   statement lock_row, insert_row, update_row, entries, more_waiters, before_me;
+  statement waits_next, hand_over, queue_again, who_is_ahead;
   statement insert_entry, grant_entry, confirm_entry, touch_entry, delete_entry, delete_expired;
   // Looking, without locks.
   statement find_owner, inspect, list, version;

@@ -121,7 +121,7 @@ inline contention measure_contention(unsigned n, const char* role, const std::st
   std::list<process> all;
   for (unsigned i = 0; i < n; ++i) all.emplace_back(role, where, url);
   wait_until([&] { return shared.ready == n; });
-  std::this_thread::sleep_for(std::chrono::milliseconds{200});  // past the start
+  wait_until([&] { return shared.handoffs >= 2 * n; });  // past the start: everybody is in the line
   if (begin) begin();
   const auto started = now();
   const auto before = shared.handoffs.load(), changed = shared.changes.load();

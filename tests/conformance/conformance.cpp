@@ -23,9 +23,10 @@ std::string memory_store(const temp_dir&) {
 
 std::string file_store(const temp_dir& dir) { return "file:" + dir.file("store"); }
 
-std::string no_redis() {
-  const auto redis = redis_server::available();
-  return redis ? std::string{} : redis.why;
+// Why there is none; empty when there is one.
+template <class Server>
+std::string missing() {
+  return Server::available().why;
 }
 
 std::string redis_store(const temp_dir&) { return shared_redis().url(); }
@@ -40,17 +41,7 @@ std::string expire_lua_store(const temp_dir&) { return redis_with("setnx-expire-
 std::string getset_store(const temp_dir&) { return redis_with("getset"); }
 std::string redisson_store(const temp_dir&) { return redis_with("redisson"); }
 
-std::string no_mariadb() {
-  const auto mariadb = mariadb_server::available();
-  return mariadb ? std::string{} : mariadb.why;
-}
-
 std::string mysql_store(const temp_dir&) { return shared_mariadb().url(); }
-
-std::string no_etcd() {
-  const auto etcd = etcd_server::available();
-  return etcd ? std::string{} : etcd.why;
-}
 
 // A short session, because some scenarios wait until a dead client's is over.
 std::string etcd_store(const temp_dir&) { return shared_etcd().url() + "?session=3s"; }
@@ -69,15 +60,15 @@ const std::vector<engine_row>& engine_table() {
   static const std::vector<engine_row> table{
       {"memory", "memory", memory_store},
       {"file", "file", file_store},
-      {"redis", "redis", redis_store, no_redis},
-      {"redis_grace0", "redis", patient_redis_store, no_redis},
-      {"redis_setnx", "redis", setnx_store, no_redis},
-      {"redis_setnx_expire_lua", "redis", expire_lua_store, no_redis},
-      {"redis_getset", "redis", getset_store, no_redis},
-      {"redis_redisson", "redis", redisson_store, no_redis},
-      {"etcd", "etcd", etcd_store, no_etcd},
-      {"etcd3", "etcd", etcd3_store, no_etcd},
-      {"mysql", "mysql", mysql_store, no_mariadb},
+      {"redis", "redis", redis_store, missing<redis_server>},
+      {"redis_grace0", "redis", patient_redis_store, missing<redis_server>},
+      {"redis_setnx", "redis", setnx_store, missing<redis_server>},
+      {"redis_setnx_expire_lua", "redis", expire_lua_store, missing<redis_server>},
+      {"redis_getset", "redis", getset_store, missing<redis_server>},
+      {"redis_redisson", "redis", redisson_store, missing<redis_server>},
+      {"etcd", "etcd", etcd_store, missing<etcd_server>},
+      {"etcd3", "etcd", etcd3_store, missing<etcd_server>},
+      {"mysql", "mysql", mysql_store, missing<mariadb_server>},
   };
   return table;
 }

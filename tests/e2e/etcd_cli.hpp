@@ -16,9 +16,7 @@ using holdfast::testing::etcd_server;
 
 class etcd_cli : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (const auto etcd = etcd_server::available(); !etcd) GTEST_SKIP() << etcd.why;
-  }
+  void SetUp() override { need(etcd_server::available(), "etcd"); }
   // Everything from now on uses these servers.
   etcd_server& start(etcd_server::options how = {}) {
     server_ = std::make_unique<etcd_server>(std::move(how));

@@ -22,9 +22,7 @@ using namespace std::chrono_literals;
 
 class mysql_cli : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (const auto mariadb = mariadb_server::available(); !mariadb) GTEST_SKIP() << mariadb.why;
-  }
+  void SetUp() override { need(mariadb_server::available(), "mysql"); }
   // Everything from now on uses this server.
   mariadb_server& start(mariadb_server::options how = {}) {
     server_ = std::make_unique<mariadb_server>(std::move(how));

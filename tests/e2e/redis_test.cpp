@@ -22,9 +22,7 @@ using namespace std::chrono_literals;
 
 class redis_cli : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (const auto redis = redis_server::available(); !redis) GTEST_SKIP() << redis.why;
-  }
+  void SetUp() override { need(redis_server::available(), "redis"); }
   // Everything from now on uses this server.
   redis_server& start(redis_server::options how = {}) {
     server_ = std::make_unique<redis_server>(std::move(how));

@@ -13,12 +13,7 @@ namespace holdfast::testing {
 
 class etcd_faults : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto etcd = etcd_server::available();
-    if (etcd) return;
-    ASSERT_FALSE(is_required("etcd")) << etcd.why;
-    GTEST_SKIP() << etcd.why;
-  }
+  void SetUp() override { need(etcd_server::available(), "etcd"); }
 };
 
 // The same store by way of a bad network.

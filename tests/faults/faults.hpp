@@ -29,12 +29,7 @@ namespace holdfast::testing {
 // Tests of this fixture start servers of their own: most of what they break could not be shared.
 class redis_faults : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto redis = redis_server::available();
-    if (redis) return;
-    ASSERT_FALSE(is_required("redis")) << redis.why;
-    GTEST_SKIP() << redis.why;
-  }
+  void SetUp() override { need(redis_server::available(), "redis"); }
 };
 
 // All tokens of one name, in the order in which they were given: S1.

@@ -13,12 +13,7 @@ namespace holdfast::testing {
 
 class mysql_faults : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto mariadb = mariadb_server::available();
-    if (mariadb) return;
-    ASSERT_FALSE(is_required("mysql")) << mariadb.why;
-    GTEST_SKIP() << mariadb.why;
-  }
+  void SetUp() override { need(mariadb_server::available(), "mysql"); }
 };
 
 // The same store by way of a bad network.

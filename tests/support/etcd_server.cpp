@@ -98,7 +98,7 @@ std::int64_t number(std::string_view digits) {
 
 }  // namespace
 
-etcd_server::availability etcd_server::available() {
+availability etcd_server::available() {
   if (!server_program()) return {false, "etcd is not in the PATH; tools/setup test installs it"};
   if (!find_program("etcdctl"))
     return {false, "etcdctl is not in the PATH; tools/setup test installs it"};

@@ -14,6 +14,7 @@
 
 #include "support/certificates.hpp"
 #include "support/process.hpp"
+#include "support/required.hpp"
 #include "support/reserved_port.hpp"
 #include "support/temp_dir.hpp"
 
@@ -44,11 +45,6 @@ class etcd_server {
     std::vector<std::string> flags{};
   };
 
-  struct availability {
-    bool ok = false;
-    std::string why;  // not
-    explicit operator bool() const noexcept { return ok; }
-  };
   // Are there etcd and etcdctl? From the PATH, or etcd from where HOLDFAST_ETCD_SERVER says.
   static availability available();
 

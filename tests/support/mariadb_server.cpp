@@ -75,7 +75,7 @@ fs::path empty_data() {
 
 }  // namespace
 
-mariadb_server::availability mariadb_server::available() {
+availability mariadb_server::available() {
   for (const auto* name : {"mariadbd", "mariadb-install-db", "mariadb"})
     if (!program(name))
       return {false, std::string{name} + " is not in the PATH; tools/setup test installs it"};

@@ -13,6 +13,7 @@
 
 #include "support/certificates.hpp"
 #include "support/process.hpp"
+#include "support/required.hpp"
 #include "support/reserved_port.hpp"
 #include "support/temp_dir.hpp"
 
@@ -34,11 +35,6 @@ class mariadb_server {
     std::string certified = "DNS:localhost,IP:127.0.0.1";
   };
 
-  struct availability {
-    bool ok = false;
-    std::string why;  // not
-    explicit operator bool() const noexcept { return ok; }
-  };
   static availability available();
 
   // Returns when it answers. Throws, with what the server printed, when it does not.

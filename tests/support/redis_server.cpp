@@ -119,7 +119,7 @@ class plain_connection {
 
 }  // namespace
 
-redis_server::availability redis_server::available() {
+availability redis_server::available() {
   if (server_program()) return {true, {}};
   return {false, "redis-server is not in the PATH; tools/setup test installs it"};
 }

@@ -12,6 +12,7 @@
 
 #include "support/certificates.hpp"
 #include "support/process.hpp"
+#include "support/required.hpp"
 #include "support/reserved_port.hpp"
 #include "support/temp_dir.hpp"
 
@@ -41,11 +42,6 @@ class redis_server {
     std::string certified = "DNS:localhost,IP:127.0.0.1";
   };
 
-  struct availability {
-    bool ok = false;
-    std::string why;  // not
-    explicit operator bool() const noexcept { return ok; }
-  };
   // Is there a redis-server? From the PATH, or the one that HOLDFAST_REDIS_SERVER names.
   static availability available();
 

@@ -14,9 +14,7 @@ namespace {
 
 class etcd_server_test : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (const auto etcd = etcd_server::available(); !etcd) GTEST_SKIP() << etcd.why;
-  }
+  void SetUp() override { need(etcd_server::available(), "etcd"); }
 };
 
 using strings = std::vector<std::string>;

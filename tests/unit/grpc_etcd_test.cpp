@@ -40,9 +40,7 @@ result<grpc::reply> range(channel& on, const std::string& key, const std::string
 }
 
 struct grpc_etcd : ::testing::Test {
-  void SetUp() override {
-    if (const auto etcd = etcd_server::available(); !etcd) GTEST_SKIP() << etcd.why;
-  }
+  void SetUp() override { need(etcd_server::available(), "etcd"); }
   std::unique_ptr<net::reactor> reactor = std::move(net::reactor::start()).value();
 };
 

@@ -25,8 +25,8 @@ using engines::redis::make_engine;
 class layouts : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const auto redis = redis_server::available(); !redis) GTEST_SKIP() << redis.why;
-    redis("FLUSHALL");
+    need(redis_server::available(), "redis");
+    if (!IsSkipped() && !HasFatalFailure()) redis("FLUSHALL");
   }
 
   template <class... Words>

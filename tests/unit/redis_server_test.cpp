@@ -15,9 +15,7 @@ namespace {
 
 class redis_server_test : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (const auto redis = redis_server::available(); !redis) GTEST_SKIP() << redis.why;
-  }
+  void SetUp() override { need(redis_server::available(), "redis"); }
 };
 
 std::string text_of(const std::string& path) {

@@ -138,6 +138,7 @@ TEST_F(mysql_handover, death_of_the_new_holder_is_seen_by_who_asks_again) {
 // once, the others are away for a while, so that the queue is now long and now empty.
 TEST_F(mysql_handover, nobody_waits_for_a_free_lock) {
   mariadb_server server;
+  const auto makes_the_tables = client::open(server.url());
   constexpr int clients = 6, rounds = 150;
   std::atomic<int> inside{0}, failures{0}, running{clients};
   token_log tokens;

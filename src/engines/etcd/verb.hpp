@@ -45,10 +45,10 @@ class [[nodiscard]] verb {
         auto& promise = self.promise();
         if (promise.parent) return promise.parent;
         if (promise.done != nullptr) {
-          auto outcome = std::move(*promise.outcome);
-          auto& done = *promise.done;
+          auto said = std::move(*promise.outcome);
+          auto& to = *promise.done;
           self.destroy();
-          done.complete(std::move(outcome));
+          to.complete(std::move(said));
         }
         return std::noop_coroutine();
       }

@@ -157,7 +157,12 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
   for (const auto& name : todo->order) {
     const auto gate = core->gate_for(name);
     auto got = gate->acquire(todo->options);
-    if (!got) return std::move(got).error();  // what is in `held` is released
+    if (!got) {
+      // All or none: whoever hears that we have none finds none held. (A coroutine cannot wait for that here; its
+      // releases have been sent.)
+      for (auto& one : held) static_cast<void>(one.release());
+      return std::move(got).error();
+    }
     held.push_back(core::lease_access::make(gate, *got));
     spend(*todo, *core);
   }

@@ -19,7 +19,6 @@ class queue : public conformance {
   };
 
   void line_up(const std::string& label, acquire_options options = {}) {
-    options.label = label;
     options.wait = patience;
     contenders_.emplace_back(open(), name());
     auto& one = contenders_.back();
@@ -89,6 +88,38 @@ TEST_P(queue, barging_overtakes_those_who_wait_and_fifo_does_not) {
   EXPECT_TRUE(is_ok(lock.acquire_shared({.wait = 0s, .order = queue_order::barging})));
   ASSERT_TRUE(is_ok(reader->release()));
   EXPECT_EQ(order(), "w");
+}
+
+// Whoever comes in over the head of a waiter has a newer token than that one had coming; so have those behind it.
+TEST_P(queue, tokens_rise_behind_those_who_were_overtaken) {
+  NEEDS(fifo);
+  NEEDS(shared);
+  NEEDS(listing);
+  const auto a = open(), b = open(), c = open();
+  shared_mutex reading{a, name()}, first{b, name()}, second{c, name()};
+  auto reader = reading.acquire_shared();
+  ASSERT_TRUE(is_ok(reader));
+  const auto in_line = [&](shared_mutex& lock, std::size_t place) {
+    auto out = std::async(std::launch::async, [&lock] { return lock.acquire({.wait = patience}); });
+    EXPECT_TRUE(wait_for_waiters(name(), place));
+    return out;
+  };
+  auto one = in_line(first, 1);
+  auto over = reading.acquire_shared({.wait = 0s, .order = queue_order::barging});
+  ASSERT_TRUE(is_ok(over));
+  auto two = in_line(second, 2);
+  auto newest = over->token();
+  EXPECT_GT(newest, reader->token());
+  ASSERT_TRUE(is_ok(over->release()));
+  ASSERT_TRUE(is_ok(reader->release()));
+  for (auto* waiting : {&one, &two}) {
+    ASSERT_EQ(waiting->wait_for(patience), std::future_status::ready);
+    auto held = waiting->get();
+    ASSERT_TRUE(is_ok(held));
+    EXPECT_GT(held->token(), newest);
+    newest = held->token();
+    EXPECT_TRUE(is_ok(held->release()));
+  }
 }
 
 TEST_P(queue, cancelled_waiter_leaves_no_trace) {

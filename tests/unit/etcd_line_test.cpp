@@ -73,6 +73,99 @@ TEST(etcd_line, permits_fit_or_wait) {
   EXPECT_EQ(standings({permits(1, 1, 3), permits(2, 3, 3), permits(3, 1, 3)}), "hww");
 }
 
+// The keys of those who may look at their own key only, by creation.
+std::string sleepers(std::vector<place> all) {
+  const line of{std::move(all)};
+  std::string out;
+  for (const auto& one : of.all()) out += of.may_sleep(one) ? 'z' : '.';
+  return out;
+}
+
+place labelled(std::int64_t created) {
+  auto out = at(created);
+  out.label = "north";
+  return out;
+}
+
+place overtaken(std::int64_t created) {
+  auto out = at(created);
+  out.modified = created + 100;
+  out.version = 2;
+  return out;
+}
+
+TEST(etcd_line, those_behind_an_exclusive_waiter_may_sleep) {
+  EXPECT_EQ(sleepers({at(1), at(2), at(3), at(4)}), "..zz") << "the second one saw a holder";
+  EXPECT_EQ(sleepers({at(1), at(2), at(3, shared), at(4), at(5)}), "....z");
+  EXPECT_EQ(sleepers({at(1, shared), at(2, shared), at(3), at(4)}), "...z");
+  EXPECT_EQ(sleepers({at(1), foreign(2), at(3), at(4)}), "...z") << "a stranger tells nobody";
+  EXPECT_EQ(sleepers({at(1), at(2), labelled(3), at(4)}), "...z");
+  EXPECT_EQ(sleepers({at(1, shared), upgrade(2, 1, false), at(3), at(4)}), "...z");
+  EXPECT_EQ(sleepers({at(1), overtaken(2), overtaken(3)}), "..z");
+}
+
+// To whom the first one of the line hands over.
+std::string heirs(std::vector<place> all) {
+  const line of{std::move(all)};
+  std::string out;
+  for (const auto& one : of.heirs_of(of.all().front()))
+    out += std::to_string(one.created) + (one.overtaken ? "! " : " ");
+  return out;
+}
+
+TEST(etcd_line, heirs_are_those_who_would_hold_next_one_by_one) {
+  EXPECT_EQ(heirs({at(1)}), "");
+  EXPECT_EQ(heirs({at(1), at(2), at(3)}), "2 3 ");
+  EXPECT_EQ(heirs({at(1), at(2), at(3, shared), at(4)}), "2 ");
+  EXPECT_EQ(heirs({at(1), foreign(2), at(3)}), "") << "a stranger looks for itself";
+  EXPECT_EQ(heirs({at(1), labelled(2), at(3)}), "");
+  EXPECT_EQ(heirs({at(1), overtaken(2), at(3)}), "2! ");
+  EXPECT_EQ(heirs({at(1), at(2), overtaken(3), at(4)}), "2 ") << "it changes until then";
+  std::vector<place> many;
+  for (std::int64_t i = 1; i < 30; ++i) many.push_back(at(i));
+  EXPECT_EQ(line{many}.heirs_of(many.front()).size(), line::most_heirs);
+}
+
+// Whoever may sleep is handed the lock, or called, by whoever is before it: nobody sleeps for ever, whatever the line.
+TEST(etcd_line, each_sleeper_is_the_heir_of_the_one_before_it) {
+  std::minstd_rand dice{7};  // NOLINT: the same each time
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<place> all;
+    for (std::int64_t i = 1; i <= 6; ++i) {
+      switch (dice() % 6) {
+        case 0:
+          all.push_back(at(i, shared));
+          break;
+        case 1:
+          all.push_back(foreign(i));
+          break;
+        case 2:
+          all.push_back(labelled(i));
+          break;
+        case 3:
+          all.push_back(overtaken(i));
+          break;
+        default:
+          all.push_back(at(i));
+          break;
+      }
+    }
+    const line of{all};
+    for (const auto& one : of.all()) {
+      if (!of.may_sleep(one)) continue;
+      // Later the one before it holds; those before that one have gone.
+      std::vector<place> rest;
+      for (const auto& other : all)
+        if (other.created >= one.created - 1) rest.push_back(other);
+      const line then{rest};
+      ASSERT_EQ(then.all().front().stands, standing::holder);
+      const auto next = then.heirs_of(then.all().front());
+      ASSERT_FALSE(next.empty()) << standings(of) << " at " << one.created;
+      ASSERT_EQ(next.front().created, one.created);
+    }
+  }
+}
+
 TEST(etcd_line, another_capacity_waits_and_holds_the_others_up) {
   EXPECT_EQ(standings({permits(1, 1, 3), permits(2, 1, 4), permits(3, 1, 3)}), "hww");
   EXPECT_EQ(standings({permits(1, 1, 3), foreign(2), permits(3, 1, 3)}), "hww");
@@ -122,6 +215,7 @@ TEST(etcd_line, barging_needs_those_who_keep_the_waiters_waiting) {
 TEST(etcd_line, untouched_are_those_whose_token_may_have_become_too_small) {
   auto touched = at(4);
   touched.modified = 9;
+  touched.version = 2;
   const line seen{{at(1, shared), at(3), touched, foreign(5)}};
   ASSERT_EQ(seen.untouched().size(), 1U);
   EXPECT_EQ(seen.untouched()[0]->created, 3);

@@ -31,7 +31,8 @@ key_parts parts(lock_mode mode = lock_mode::exclusive) {
 
 place read(const std::string& key, std::string_view value = {}, std::int64_t created = 7,
            std::int64_t modified = 7) {
-  return read_place(stored_key{key, value, created, modified, 0x694d7b0c1d2e3f40});
+  return read_place(
+      stored_key{key, value, created, modified, 0x694d7b0c1d2e3f40, created == modified ? 1 : 2});
 }
 
 TEST(etcd_place, what_is_written_is_read_back) {
@@ -101,6 +102,53 @@ TEST(etcd_place, touched_without_a_mark_is_overtaken) {
   EXPECT_FALSE(read(key, "", 7, 7).overtaken());
   EXPECT_TRUE(read(key, "", 7, 9).overtaken());
   EXPECT_FALSE(read("a/694d7b0c1d2e3f40", "proclaimed", 7, 9).overtaken()) << "not one of ours";
+}
+
+TEST(etcd_place, called_is_not_overtaken_until_it_is_touched_again) {
+  marks with;
+  with.called = 3;
+  const auto key = make_key("", "a", parts());
+  const auto value = make_value("", with);
+  const auto called = read_place(stored_key{key, value, 7, 9, 0x694d7b0c1d2e3f40, 3});
+  EXPECT_FALSE(called.overtaken());
+  EXPECT_FALSE(called.entered);
+  EXPECT_TRUE(called.may_inherit());
+  EXPECT_EQ(called.label, "");
+  const auto touched = read_place(stored_key{key, value, 7, 11, 0x694d7b0c1d2e3f40, 4});
+  EXPECT_TRUE(touched.overtaken());
+}
+
+TEST(etcd_place, heirs_are_told_and_read_back) {
+  const auto key = make_key("locks/", "a", parts());
+  auto other = parts();
+  other.owner.sequence = 99;
+  const auto next = make_key("locks/", "a", other);
+  marks with;
+  with.token = fencing_token{7};
+  with.heirs = {{next, 8, 8}, {next + "x", 0x1f, 0x1f}};
+  const auto got = read(key, make_value("", with), 7, 12);
+  EXPECT_TRUE(got.entered);
+  EXPECT_EQ(got.token.value, 7U);
+  ASSERT_EQ(got.heirs.size(), 2U);
+  EXPECT_EQ(got.heirs[0].key, next);
+  EXPECT_EQ(got.heirs[0].created, 8);
+  EXPECT_EQ(got.heirs[0].modified, 8);
+  EXPECT_EQ(got.heirs[1].key, next + "x");
+  EXPECT_EQ(got.heirs[1].created, 0x1f);
+}
+
+TEST(etcd_place, heirs_that_make_no_sense_end_the_list) {
+  const auto key = make_key("", "a", parts());
+  const auto heirs = [&](std::string_view text) {
+    return read(key, std::string{"\0t=7 n=", 7}.append(text), 7, 12).heirs.size();
+  };
+  EXPECT_EQ(heirs("b:1,c:2"), 2U);
+  EXPECT_EQ(heirs(""), 0U);
+  EXPECT_EQ(heirs(":1"), 0U);
+  EXPECT_EQ(heirs("b"), 0U);
+  EXPECT_EQ(heirs("b:1,../c:2"), 1U) << "a key of another name";
+  EXPECT_EQ(heirs("b:1,c:zz,d:3"), 1U);
+  EXPECT_EQ(heirs(",b:1"), 0U);
 }
 
 TEST(etcd_place, keys_of_others_are_exclusive) {

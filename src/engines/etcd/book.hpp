@@ -2,6 +2,7 @@
 // request is sent until its key is certainly gone.
 #pragma once
 
+#include "engines/etcd/place.hpp"
 #include "engines/etcd/session.hpp"
 
 #include <holdfast/engine.hpp>
@@ -38,8 +39,14 @@ struct entry {
   steady_time since{};  // it holds, or waits
   steady_time until{};  // its grant ends if it is not renewed
   bool watched = false;
-  std::size_t ahead = 0;  // how many were created before it, when we last looked
-  std::string before;     // the key just before it
+  // A waiter, when we last asked.
+  std::int64_t looked = 0;  // the revision then
+  bool may_sleep = false;   // it looks at its own key only (line.hpp)
+  std::string before;       // the key just before it
+  // A holder: to whom it hands over. Those who came after it was granted saw it hold, and look at the line themselves.
+  std::int64_t granted_at = 0;
+  std::vector<heir> heirs;
+  bool more_heirs = false;  // behind those, perhaps
   // An upgrade: what it came from, which lives on below it.
   std::shared_ptr<entry> over;
   bool covered = false;  // is below an upgrade that was granted

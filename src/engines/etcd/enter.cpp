@@ -1,6 +1,8 @@
 // Asking for a lock.
 #include "engines/etcd/etcd_engine.hpp"
 
+#include <algorithm>
+
 namespace holdfast::engines::etcd {
 
 namespace {
@@ -53,8 +55,10 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
   }
   const auto leaving = book_.releasing(who.ask.name);
   const auto sweeps = keys_in(leaving);
+  const bool heirs_unknown = std::ranges::any_of(
+      leaving, [&](const auto& one) { return one->more_heirs && heirs_of(*one).empty(); });
   const auto sent = clock_.now();
-  auto got = co_await transact(enter_request(who, sweeps), who.ask.name, {who.under.id}, how);
+  auto got = co_await transact(enter_request(who, leaving), who.ask.name, {who.under.id}, how);
   if (!got) co_return failed(who, std::move(got).error());
   if (!leaving.empty()) {
     const auto lock = book_.lock();
@@ -64,15 +68,19 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
   if (got->said.succeeded())
     co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
   auto seen = sight_in(got->said, who.ask.name, sweeps);
+  for (const auto& one : leaving)
+    if (heirs_unknown)
+      static_cast<void>(co_await call_next(who.ask.name, seen.of, one->created, how));
   if (!who.ask.wait && seen.of.find(who.key) == nullptr)
     co_return co_await try_verb(who, std::move(seen), how);
   co_return co_await stand_verb(who, std::move(seen), sent, how);
 }
 
 // Puts the key if nothing else is there. Otherwise it is put to the end of the line (if we wait), and the line is read.
-// What we are about to release does not count, and goes.
+// What we are about to release does not count, and goes; whoever comes first then is told, as by the release itself.
 rpc::TxnRequest etcd_engine::enter_request(const asker& who,
-                                           const std::vector<std::string>& sweeps) const {
+                                           const std::vector<book::ref>& leaving) const {
+  const auto sweeps = keys_in(leaving);
   const auto range = keys_of(how_.root, who.ask.name);
   const std::string label{who.ask.label};
   rpc::TxnRequest out;
@@ -83,6 +91,9 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who,
     add_delete(free, key);
     add_delete(taken, key);
   }
+  for (const auto& one : leaving)
+    if (const auto heirs = heirs_of(*one); !heirs.empty())
+      expect_created(add_hand_over(taken, heirs, range), one->key, one->created);
   add_put(free, who.key, label, who.under.id);
   if (who.ask.wait) {
     auto& queue = *taken.Add()->mutable_request_txn();
@@ -100,8 +111,17 @@ verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time 
     const auto* own = seen.of.find(who.key);
     if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
     if (own->stands == standing::holder) {
-      if (own->overtaken()) co_return co_await stamp_verb(who, own->created, how);
-      co_return granted(who, sent, own->created, own->token);
+      if (!own->overtaken()) {
+        auto out = granted(who, sent, own->created, own->token);
+        note_heirs(*who.mine, seen, *own);
+        co_return out;
+      }
+      // It takes a new revision as its token, and those who wait behind it will, too.
+      const std::vector<const place*> none;
+      auto in = co_await step_in(who, seen, none, how);
+      if (!in) co_return failed(who, std::move(in).error());
+      if (*in) co_return **in;
+      continue;
     }
     if (own->capacity != seen.of.capacity())
       co_return co_await refuse_capacity(who, seen.of.capacity(), true, how);
@@ -133,21 +153,6 @@ verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
   }
   forget(who.mine);
   co_return entered{};
-}
-
-// A waiter over whose head somebody came in takes a new revision as its token.
-verb<entered> etcd_engine::stamp_verb(const asker& who, std::int64_t created, way how) {
-  rpc::TxnRequest out;
-  expect_created(out, who.key, created);
-  marks with;
-  with.granted = true;
-  add_put(*out.mutable_success(), who.key, make_value(who.ask.label, with), who.under.id);
-  const auto sent = clock_.now();
-  auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
-  if (!got) co_return failed(who, std::move(got).error());
-  if (!got->said.succeeded()) co_return ask_again(who.ask);
-  const auto revision = got->said.header().revision();
-  co_return granted(who, sent, created, {static_cast<std::uint64_t>(revision)});
 }
 
 // ---- by a mark

@@ -93,7 +93,6 @@ class etcd_engine final : public engine, private session_listener {
   verb<entered> try_verb(const asker& who, sight seen, way how);
   verb<entered> upgrade_verb(const asker& who, way how);
   verb<entered> stand_verb(const asker& who, sight seen, steady_time sent, way how);
-  verb<entered> stamp_verb(const asker& who, std::int64_t created, way how);
   verb<std::vector<grant>> enter_all_verb(std::span<const request> asks, way how);
   verb<entered> settle_verb(const request& ask, way how);
   verb<void> leave_verb(const ticket& place, way how);
@@ -113,6 +112,13 @@ class etcd_engine final : public engine, private session_listener {
   verb<bool> queue_upgrade(const asker& who, const entry& old, way how);
   verb<entered> refuse_capacity(const asker& who, std::uint64_t capacity, bool queued, way how);
   verb<void> remove(std::string_view name, std::vector<std::string> keys, way how);
+
+  // handover.cpp
+  void note_heirs(entry& holder, const sight& seen, const place& own);
+  std::vector<heir> heirs_of(const entry& holder) const;
+  verb<void> find_heirs(book::ref holder, way how);
+  // Tells the one behind the key that was created at `after`, and is gone or holds no longer, if it may be asleep.
+  verb<void> call_next(std::string_view name, const line& seen, std::int64_t after, way how);
 
   // A transaction, with the failures as errors. `lease`: under which it puts keys; if that turns out to be gone, so is
   // the session.
@@ -134,7 +140,7 @@ class etcd_engine final : public engine, private session_listener {
   std::string name_key(entry& mine, const request& ask, const lease_view& under,
                        std::int64_t replaces) const;
   bool is_queued(const entry& mine) const;
-  rpc::TxnRequest enter_request(const asker& who, const std::vector<std::string>& sweeps) const;
+  rpc::TxnRequest enter_request(const asker& who, const std::vector<book::ref>& leaving) const;
   sight sight_in(const rpc::TxnResponse& said, std::string_view name,
                  const std::vector<std::string>& without = {}) const;
   entered granted(const asker& who, steady_time sent, std::int64_t created, fencing_token token);

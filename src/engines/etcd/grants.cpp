@@ -86,6 +86,9 @@ entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t cr
     mine.mode = who.ask.mode;
     mine.weight = who.ask.weight;
     mine.unsure = false;
+    mine.granted_at = static_cast<std::int64_t>(token.value);
+    mine.heirs.clear();
+    mine.more_heirs = token.value != static_cast<std::uint64_t>(created) && !mine.over;
     if (mine.over) mine.over->covered = true;
     out.granted = as_grant(who.ask.name, mine, who.under, sent);
   }
@@ -101,10 +104,12 @@ entered etcd_engine::waiting(const asker& who, const sight& seen, const place& o
   out.waiting = ticket{who.ask.name, who.ask.owner, 0, clock_.now() + recheck_after};
   const auto lock = book_.lock();
   auto& mine = *who.mine;
+  if (mine.is != entry::state::waiting) mine.since = clock_.now();
   mine.is = entry::state::waiting;
   mine.created = own.created;
   mine.unsure = false;
-  mine.ahead = seen.of.ahead_of(own);
+  mine.looked = seen.revision;
+  mine.may_sleep = !mine.over && seen.of.may_sleep(own);
   const auto* before = seen.of.just_before(own);
   mine.before = before == nullptr ? std::string{} : before->key;
   return out;

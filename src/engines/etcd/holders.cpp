@@ -88,7 +88,10 @@ void lookout::end() noexcept {
     before_.clear();
     for (auto& [topic, one] : mirrors_) one->end();
     mirrors_.clear();
+    for (auto& [name, one] : own_lines_) one.copy->end();
+    own_lines_.clear();
     waiters_.clear();
+    sleepers_.clear();
   });
   watches_.end();
 }
@@ -105,7 +108,8 @@ void lookout::tick() {
   attending_.store(false, std::memory_order_relaxed);
   tend_holders();
   tend_mirrors();
-  bool busy = !mirrors_.empty() || !own_keys_.empty() || !before_.empty();
+  tend_sleepers();
+  bool busy = !mirrors_.empty() || !own_lines_.empty() || !own_keys_.empty() || !before_.empty();
   if (!busy) {
     const auto lock = book_.lock();
     busy = !book_.all().empty();

@@ -70,10 +70,6 @@ const place* line::created_at(std::int64_t revision) const noexcept {
   return at == all_.end() || at->created != revision ? nullptr : &*at;
 }
 
-std::size_t line::ahead_of(const place& one) const noexcept {
-  return static_cast<std::size_t>(&one - all_.data());
-}
-
 const place* line::just_before(const place& one) const noexcept {
   return &one == all_.data() ? nullptr : &one - 1;
 }
@@ -81,6 +77,32 @@ const place* line::just_before(const place& one) const noexcept {
 const place* line::first_waiter() const noexcept {
   const auto at = std::ranges::find(all_, standing::waiter, &place::stands);
   return at == all_.end() ? nullptr : &*at;
+}
+
+const place* line::first_after(std::int64_t created) const noexcept {
+  const auto at = std::ranges::find_if(all_, [created](const place& one) {
+    return one.created > created && one.stands != standing::hidden && one.stands != standing::idle;
+  });
+  return at == all_.end() ? nullptr : &*at;
+}
+
+bool line::may_sleep(const place& waiter) const noexcept {
+  const auto* before = just_before(waiter);
+  return waiter.stands == standing::waiter && waiter.may_inherit() && before != nullptr &&
+         before->stands == standing::waiter && before->hands_over();
+}
+
+std::vector<heir> line::heirs_of(const place& holder) const {
+  std::vector<heir> out;
+  for (const auto* one = first_after(holder.created); one != nullptr && out.size() < most_heirs;
+       one = first_after(one->created)) {
+    if (one->stands != standing::waiter || !one->may_inherit()) break;
+    const bool touched = one->modified != one->created;
+    if (touched && !out.empty()) break;  // as it is, it can be told of to nobody
+    out.push_back({one->key, one->created, one->modified, one->overtaken()});
+    if (touched) break;
+  }
+  return out;
 }
 
 bool line::takes(std::uint64_t weight) const noexcept {

@@ -11,6 +11,11 @@
 // A holder stays one until its key goes: those who come later come behind, and whoever comes in over the heads of
 // waiters does so in a transaction that would fail if those in front of them had gone meanwhile.
 //
+// Exclusive waiters are handed the lock: whoever held exclusively, and had to wait for it, marks the next one with its
+// token (t=) in the transaction that ends its own key. The mark says what the order says anyway; it is there to be seen
+// by one who looks at its own key only. So all who waited behind an exclusive waiter may do that. The mark also tells
+// some of those who come next, which spares the heir a look at the line.
+//
 // Tokens are the revisions of creation. One who comes in over the heads of waiters touches their keys in the same
 // transaction; a waiter that was touched takes a new revision as its token when its turn comes (it is stamped).
 //
@@ -38,10 +43,15 @@ class line {
   const place* find(const owner_id& owner) const noexcept;  // the one that counts
   const place* find(std::string_view key) const noexcept;
   const place* created_at(std::int64_t revision) const noexcept;
-  std::size_t ahead_of(const place& one) const noexcept;  // how many were created before it
   const place* just_before(const place& one) const noexcept;
   bool anybody_waits() const noexcept { return first_waiter() != nullptr; }
-  const place* first_waiter() const noexcept;  // upgrades are not meant
+  const place* first_waiter() const noexcept;                     // upgrades are not meant
+  const place* first_after(std::int64_t created) const noexcept;  // of those that count
+  // May it look at its own key only? Somebody will hand over to it, and has to wait for that itself.
+  bool may_sleep(const place& waiter) const noexcept;
+  // To whom `holder`, which holds exclusively, hands over, and who follows: `most_heirs` of them at most.
+  static constexpr std::size_t most_heirs = 8;
+  std::vector<heir> heirs_of(const place& holder) const;
 
   // May a newcomer enter now, at the end of the line?
   bool takes(std::uint64_t weight) const noexcept;

@@ -8,12 +8,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t long_line = 16;  // from here on a waiter looks at the one before it only
 constexpr auto mirror_kept = 2s;
+constexpr auto trusting = 1s;  // this long a sleeper relies on the one before it
+constexpr auto news_take = 50ms;
+
+void add_once(std::multimap<std::string, book::ref>& to, const book::ref& waiter) {
+  const auto [first, last] = to.equal_range(waiter->name);
+  if (std::none_of(first, last, [&](const auto& one) { return one.second == waiter; }))
+    to.emplace(waiter->name, waiter);
+}
+
+// REQUIRES: the book's guard is held.
+void hold(entry& waiter, fencing_token token, steady_time now) {
+  waiter.is = entry::state::holding;
+  waiter.since = now;
+  waiter.until = now + waiter.ttl;  // until it is told, and renews
+  waiter.token = token;
+}
 
 }  // namespace
 
-// A waiter in a long line: the key before its own. When that has gone, it asks where it stands.
+// The key before that of a sleeper. When it has gone, the sleeper asks where it stands.
 class lookout::one_before final : private watcher, public std::enable_shared_from_this<one_before> {
  public:
   one_before(lookout& in, std::string before, std::uint64_t number)
@@ -22,30 +37,31 @@ class lookout::one_before final : private watcher, public std::enable_shared_fro
   }
   ~one_before() { in_.watches_.remove(id_); }
   const std::string& before() const noexcept { return before_; }
-  // The waiter sleeps from now on. Had anything happened while it was asking, it may have asked too early.
-  void sleeps() {
-    asleep_ = true;
-    if (std::exchange(happened_, false)) wake();
+  // The sleeper lies down again, and has seen this key when it last asked: too early, if it has gone by now.
+  void check() {
+    if (gone_) in_.room_.look_again(number_);
   }
 
  private:
   class looking;
   void on_watching(std::int64_t) noexcept override;
-  void on_events(const rpc::WatchResponse&) noexcept override { wake(); }
-  void wake() {
-    if (std::exchange(asleep_, false)) {
-      in_.room_.look_again(number_);
-    } else {
-      happened_ = true;
-    }
+  void on_events(const rpc::WatchResponse& what) noexcept override {
+    if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
+  }
+  // As a rule it has handed over, and the news of that is on its way.
+  void is_gone() {
+    gone_ = true;
+    in_.cluster_.driver().at(std::chrono::steady_clock::now() + news_take,
+                             [self = weak_from_this()] {
+                               if (const auto still = self.lock()) still->check();
+                             });
   }
 
   lookout& in_;
   const std::string before_;
   const std::uint64_t number_;
   watches::id id_ = 0;
-  bool asleep_ = false;
-  bool happened_ = false;
+  bool gone_ = false;
 };
 
 // It may have gone before the watch stood.
@@ -62,9 +78,9 @@ class lookout::one_before::looking final : public cluster::handler {
  private:
   void on_answer(answer said) noexcept override {
     rpc::RangeResponse in;
-    const bool there =
-        said.got && said.got->ok() && in.ParseFromString(said.got->body) && in.kvs_size() > 0;
-    if (const auto to = to_.lock(); to && !there && !to->in_.ending_) to->wake();
+    const bool known = said.got && said.got->ok() && in.ParseFromString(said.got->body);
+    if (const auto to = to_.lock(); to && known && in.kvs().empty() && !to->in_.ending_)
+      to->is_gone();
     delete this;
   }
   const std::weak_ptr<one_before> to_;
@@ -81,33 +97,90 @@ void lookout::one_before::on_watching(std::int64_t) noexcept {
 void lookout::look_for(const book::ref& waiter) {
   if (ending_) return;
   attend();
-  std::size_t ahead = 0;
-  std::string before, key;
+  bool may_sleep = false, has_key = false;
   {
     const auto lock = book_.lock();
-    if (waiter->is != entry::state::waiting || waiter->key.empty()) {
-      ahead = 0;
-    } else {
-      key = waiter->key;
-      before = waiter->before;
-      if (waiter->mode == lock_mode::exclusive && !waiter->over) ahead = waiter->ahead;
-    }
+    has_key = waiter->is == entry::state::waiting && !waiter->key.empty();
+    may_sleep = waiter->may_sleep;
   }
-  const auto number = waiter->owner.sequence;
-  if (key.empty()) return room_.look_again(number);
-  const auto topic = topic_of(watch_kind::lock, waiter->name);
-  if (ahead >= long_line && !before.empty() && !mirrors_.contains(topic)) {
-    auto& slot = before_[number];
-    if (!slot || slot->before() != before)
-      slot = std::make_shared<one_before>(*this, before, number);
-    return slot->sleeps();
-  }
-  before_.erase(number);
-  const auto [first, last] = waiters_.equal_range(waiter->name);
-  if (std::none_of(first, last, [&](const auto& one) { return one.second == waiter; }))
-    waiters_.emplace(waiter->name, waiter);
+  if (!has_key) return room_.look_again(waiter->owner.sequence);
+  if (may_sleep) return sleep(waiter);
+  add_once(waiters_, waiter);
   const auto seen = mirror_of(watch_kind::lock, waiter->name);
   if (seen->is_true()) serve(*waiter, seen->as_line(), seen->revision());
+}
+
+// ---- sleeping
+
+void lookout::sleep(const book::ref& waiter) {
+  std::int64_t lease = 0;
+  std::string before;
+  {
+    const auto lock = book_.lock();
+    lease = waiter->lease;
+    before = waiter->before;
+  }
+  add_once(sleepers_, waiter);
+  const auto own = own_line_of(waiter->name, lease);
+  if (const auto at = before_.find(waiter->owner.sequence); at != before_.end()) {
+    if (at->second->before() == before) {
+      at->second->check();
+    } else {
+      before_.erase(at);
+    }
+  }
+  if (own->is_true()) rouse(*waiter, own->as_line(), own->revision());
+}
+
+std::shared_ptr<mirror> lookout::own_line_of(const std::string& name, std::int64_t lease) {
+  auto& slot = own_lines_[name];
+  if (slot.copy && slot.lease != lease) slot.copy->end();
+  if (!slot.copy || slot.lease != lease) {
+    slot.lease = lease;
+    slot.copy = std::make_shared<mirror>(
+        cluster_, watches_, keys_of(root_, name, lease), [this, name](mirror& now) {
+          if (ending_) return;
+          const auto own = now.as_line();
+          for_each_waiting(sleepers_, name, [&](entry& one) { rouse(one, own, now.revision()); });
+        });
+    slot.copy->begin();
+  }
+  slot.copy->used_at = clock_.now();
+  return slot.copy;
+}
+
+// `own`: nothing but keys of this client, so nothing follows from their order.
+void lookout::rouse(entry& sleeper, const line& own, std::int64_t revision) {
+  bool granted = false;
+  {
+    const auto lock = book_.lock();
+    if (sleeper.is != entry::state::waiting || revision < sleeper.created) return;
+    const auto* key = own.find(sleeper.key);
+    if (key != nullptr && !key->entered && key->modified <= sleeper.looked) return;
+    granted = key != nullptr && key->entered;
+    if (granted) {
+      hold(sleeper, key->token, clock_.now());
+      sleeper.granted_at = key->modified;
+      sleeper.heirs = key->heirs;
+      sleeper.more_heirs = true;
+    }
+  }
+  tell(sleeper, granted);
+}
+
+// Those who do not wait any more are taken out.
+template <class Work>
+void lookout::for_each_waiting(by_name& of, const std::string& name, Work work) {
+  auto [at, end] = of.equal_range(name);
+  while (at != end) {
+    const auto waiter = at->second;
+    const bool waits = [&] {
+      const auto lock = book_.lock();
+      return waiter->is == entry::state::waiting;
+    }();
+    at = waits ? std::next(at) : of.erase(at);
+    if (waits) work(*waiter);
+  }
 }
 
 std::string lookout::topic_of(watch_kind kind, std::string_view name) {
@@ -138,35 +211,22 @@ void lookout::changed(watch_kind kind, const std::string& name, mirror& now) {
 }
 
 void lookout::serve(const std::string& name, const line& now, std::int64_t revision) {
-  auto [at, end] = waiters_.equal_range(name);
-  while (at != end) {
-    const auto waiter = at->second;
-    {
-      const auto lock = book_.lock();
-      if (waiter->is != entry::state::waiting) {
-        at = waiters_.erase(at);
-        continue;
-      }
-    }
-    ++at;
-    serve(*waiter, now, revision);
-  }
+  for_each_waiting(waiters_, name, [&](entry& one) { serve(one, now, revision); });
 }
 
 // The line shows the waiter's own key at a revision, and whose turn it was then. A holder stays one as long as its key
 // is there, so this is as good as having asked.
 void lookout::serve(entry& waiter, const line& now, std::int64_t revision) {
-  const auto number = waiter.owner.sequence;
   bool granted = false;
   {
     const auto lock = book_.lock();
     if (waiter.is != entry::state::waiting || revision < waiter.created) return;
     const auto* own = waiter.key.empty() ? nullptr : now.find(waiter.key);
     if (own != nullptr && own->stands == place::standing::holder && !own->overtaken()) {
-      waiter.is = entry::state::holding;
-      waiter.since = clock_.now();
-      waiter.until = waiter.since + waiter.ttl;  // until it is told, and renews
-      waiter.token = own->token;
+      hold(waiter, own->token, clock_.now());
+      waiter.granted_at = revision;
+      waiter.heirs = own->hands_over() ? now.heirs_of(*own) : std::vector<heir>{};
+      waiter.more_heirs = waiter.heirs.size() == line::most_heirs;
       granted = true;
     } else if (own != nullptr) {
       const bool turn = own->stands == place::standing::holder || now.lets_upgrade(*own) ||
@@ -174,10 +234,16 @@ void lookout::serve(entry& waiter, const line& now, std::int64_t revision) {
       if (!turn) return;
     }
   }
+  tell(waiter, granted);
+}
+
+// If it does not hold yet: its key is gone, or there is something left to do.
+void lookout::tell(const entry& waiter, bool granted) {
+  const auto number = waiter.owner.sequence;
   if (granted) {
     room_.granted(number, {});
   } else {
-    room_.look_again(number);  // its key is gone, or there is something left to do
+    room_.look_again(number);
   }
 }
 
@@ -239,6 +305,7 @@ void lookout::tend_mirrors() {
     const auto lock = book_.lock();
     const auto waits = [](const auto& one) { return one->is == entry::state::waiting; };
     std::erase_if(waiters_, [&](const auto& one) { return !waits(one.second); });
+    std::erase_if(sleepers_, [&](const auto& one) { return !waits(one.second); });
     std::erase_if(before_, [&](const auto& one) {
       const auto at = book_.all().find(one.first);
       return at == book_.all().end() || !waits(at->second);
@@ -260,6 +327,28 @@ void lookout::tend_mirrors() {
     }
     at = mirrors_.erase(at);
   }
+}
+
+void lookout::tend_sleepers() {
+  const auto now = clock_.now();
+  for (const auto& [name, one] : sleepers_) {
+    const auto number = one->owner.sequence;
+    std::string before;
+    {
+      const auto lock = book_.lock();
+      if (one->is != entry::state::waiting || now - one->since < trusting) continue;
+      before = one->before;
+    }
+    auto& slot = before_[number];
+    if (!slot || slot->before() != before)
+      slot = std::make_shared<one_before>(*this, before, number);
+  }
+  std::erase_if(own_lines_, [&](auto& one) {
+    if (sleepers_.contains(one.first)) one.second.copy->used_at = now;
+    if (now - one.second.copy->used_at < mirror_kept) return false;
+    one.second.copy->end();
+    return true;
+  });
 }
 
 }  // namespace holdfast::engines::etcd

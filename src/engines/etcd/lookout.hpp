@@ -1,10 +1,10 @@
 // Who of this client looks at what in the store: waiters at the line of their lock, holders at their own key, watch
 // verbs at versions and counters. All of it over one stream of watches.
 //
-// How a waiter looks depends on how long the line is. In a short one it keeps a copy of the line (mirror), which
-// shows whose turn it is with no further question, and outlives the wait for a while: a lock that was contended soon
-// is again. Each event then costs every waiting client a message, so in a long line an exclusive waiter watches only
-// the key just before its own (and its own), and asks when that has gone.
+// A waiter keeps a copy of the line (mirror), which shows whose turn it is with no further question, and outlives the
+// wait for a while: a lock that was contended soon is again. But each event then costs every waiting client a message.
+// So those to whom somebody will hand over (line.hpp) look at their own keys only: a copy of what this client has in
+// that line. Should that somebody die: who has waited for a second watches the key before its own, too.
 //
 // A holder's key is watched only when the hold is older than `young`: a short hold shall not pay for it.
 //
@@ -65,16 +65,24 @@ class lookout {
     sign_of_life alive;
   };
 
+  using by_name = std::multimap<std::string, book::ref>;  // waiters; may have left
+  template <class Work>
+  void for_each_waiting(by_name& of, const std::string& name, Work work);
+  void tell(const entry& waiter, bool granted);
   std::shared_ptr<mirror> mirror_of(watch_kind kind, const std::string& name);
   void changed(watch_kind kind, const std::string& name, mirror& now);
   void serve(const std::string& name, const line& now, std::int64_t revision);
   void serve(entry& waiter, const line& now, std::int64_t revision);
+  void sleep(const book::ref& waiter);
+  void rouse(entry& sleeper, const line& own, std::int64_t revision);
+  std::shared_ptr<mirror> own_line_of(const std::string& name, std::int64_t lease);
   void note_contention(const std::string& name, bool contended);
   void tell_observers(watch_kind kind, const std::string& name, std::uint64_t version);
 
   void tick();
   void tend_holders();
   void tend_mirrors();
+  void tend_sleepers();
   void watch_own_key(const book::ref& holder);
   void check_soon(own_key& one);
   void check();
@@ -96,10 +104,15 @@ class lookout {
   std::map<std::string, bool, std::less<>> contended_;
 
   std::map<std::string, std::shared_ptr<mirror>> mirrors_;  // by topic
-  std::multimap<std::string, book::ref> waiters_;           // by name; may have left
-  std::multimap<std::string, observer> observers_;          // by topic
+  by_name waiters_, sleepers_;
+  struct own_line {
+    std::int64_t lease = 0;
+    std::shared_ptr<mirror> copy{};
+  };
+  std::map<std::string, own_line> own_lines_;       // by name
+  std::multimap<std::string, observer> observers_;  // by topic
   std::map<std::uint64_t, std::shared_ptr<own_key>> own_keys_;
-  std::map<std::uint64_t, std::shared_ptr<one_before>> before_;  // waiters in long lines
+  std::map<std::uint64_t, std::shared_ptr<one_before>> before_;  // of sleepers
   std::vector<std::uint64_t> to_check_;
   bool ending_ = false;
 };

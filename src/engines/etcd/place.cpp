@@ -86,6 +86,20 @@ bool read_own_form(std::string_view suffix, place& out) {
   return true;
 }
 
+// Hints, checked by whoever uses them: what cannot be read ends the list.
+std::vector<heir> read_heirs(std::string_view text, std::string_view key) {
+  std::vector<heir> out;
+  while (!text.empty()) {
+    auto word = next_part(text, ',');
+    const auto suffix = next_part(word, ':');
+    const auto created = number<std::int64_t>(word, 16);
+    if (suffix.empty() || suffix.find('/') != std::string_view::npos || !created) break;
+    out.push_back(
+        {std::string{key.substr(0, key.rfind('/') + 1)}.append(suffix), *created, *created});
+  }
+  return out;
+}
+
 void read_marks(std::string_view text, place& out) {
   std::optional<std::uint64_t> token;
   bool granted = false;
@@ -93,6 +107,8 @@ void read_marks(std::string_view text, place& out) {
     const auto word = next_part(text, ' ');
     if (word == "g") granted = true;
     if (word.starts_with("t=")) token = number<std::uint64_t>(word.substr(2), 16);
+    if (word.starts_with("c=")) out.calm = number<std::int64_t>(word.substr(2), 16).value_or(1);
+    if (word.starts_with("n=")) out.heirs = read_heirs(word.substr(2), out.key);
     if (word.starts_with("m="))
       if (const auto mode = mode_of(word.substr(2))) {
         out.mode = *mode;
@@ -123,6 +139,10 @@ key_range keys_of(std::string_view root, std::string_view name) {
   out.end = out.first;
   out.end.back() = '/' + 1;
   return out;
+}
+
+key_range keys_of(std::string_view root, std::string_view name, std::int64_t lease) {
+  return keys_from(fmt::format("{}{}/{:x}-", root, name, static_cast<std::uint64_t>(lease)));
 }
 
 // "\0" alone means "from the first key" and "to the last key".
@@ -202,6 +222,15 @@ std::string make_value(std::string_view label, const marks& with) {
   if (with.granted) add("g");
   if (with.mode) add(std::string{"m="} + letter_of(*with.mode));
   if (with.token) add(fmt::format("t={:x}", with.token->value));
+  if (with.called != 0) add(fmt::format("c={:x}", with.called));
+  if (!with.heirs.empty()) {
+    add("n=");
+    for (const auto& one : with.heirs) {
+      const auto suffix = std::string_view{one.key}.substr(one.key.rfind('/') + 1);
+      fmt::format_to(std::back_inserter(out), "{}{}:{:x}", out.back() == '=' ? "" : ",", suffix,
+                     one.created);
+    }
+  }
   return out;
 }
 
@@ -219,6 +248,7 @@ place read_place(const stored_key& from) {
   out.key = from.key;
   out.created = from.created;
   out.modified = from.modified;
+  out.version = from.version;
   out.lease = from.lease;
   out.token = {static_cast<std::uint64_t>(from.created)};
   const auto end = out.foreign ? std::string_view::npos : from.value.find('\0');
@@ -229,7 +259,7 @@ place read_place(const stored_key& from) {
 
 place read_place(const rpc::KeyValue& from) {
   return read_place(stored_key{from.key(), from.value(), from.create_revision(),
-                               from.mod_revision(), from.lease()});
+                               from.mod_revision(), from.lease(), from.version()});
 }
 
 }  // namespace holdfast::engines::etcd

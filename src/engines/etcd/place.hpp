@@ -10,7 +10,9 @@
 // Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
 //
 // MARKS, one word each: g: it is granted, and its token is the revision of this value; m=s, m=u: its mode is this by
-// now; t=HEX: its token, kept through a change of value.
+// now; t=HEX: its token, kept through a change of value; n=SUFFIX:HEX,...: who comes next, as key (what follows the
+// name) and revision of creation: told to it by the holder who handed over to it (line.hpp); c=HEX: called to look at
+// the line, by a value of this version.
 #pragma once
 
 #include <holdfast/engine.hpp>
@@ -19,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace holdfast::engines::etcd {
 
@@ -32,13 +35,21 @@ struct key_range {
 };
 
 std::string counter_key(std::string_view root, std::string_view name);
-key_range keys_of(std::string_view root, std::string_view name);  // of a lock
-key_range keys_from(std::string_view prefix);                     // all that begin with it
+key_range keys_of(std::string_view root, std::string_view name);                      // of a lock
+key_range keys_of(std::string_view root, std::string_view name, std::int64_t lease);  // our own
+key_range keys_from(std::string_view prefix);  // all that begin with it
 // The name of the lock that a key belongs to; nothing: it is no lock's.
 std::optional<std::string_view> name_in(std::string_view root, std::string_view key);
 
 std::uint64_t weight_of(lock_mode mode, std::uint64_t permits = 1) noexcept;
 char letter_of(lock_mode mode) noexcept;
+
+// One to whom a holder hands over.
+struct heir {
+  std::string key;
+  std::int64_t created = 0, modified = 0;
+  bool overtaken = false;
+};
 
 struct place {
   enum class standing : std::uint8_t {
@@ -51,6 +62,7 @@ struct place {
 
   std::string key;
   std::int64_t created = 0, modified = 0;  // revisions
+  std::int64_t version = 1, calm = 1;      // up to this version nobody came in over its head
   std::int64_t lease = 0;
   bool foreign = false;
   owner_id owner;
@@ -64,10 +76,17 @@ struct place {
   std::int64_t pid = 0;
   std::string host;
   std::string label;
+  std::vector<heir> heirs;  // that it was told
 
   standing stands = standing::waiter;  // see line.hpp
   // Somebody came in over its head since it waits: its own creation is no token any more.
-  bool overtaken() const noexcept { return !foreign && !entered && modified != created; }
+  bool overtaken() const noexcept { return !foreign && !entered && version != calm; }
+  // Hands over when it goes, if it had to wait; one that waits just behind it need not look at it all the time.
+  bool hands_over() const noexcept {
+    return !foreign && mode == lock_mode::exclusive && replaces == 0;
+  }
+  // May be handed over to: a value that other programs read (an election's) is not written by others.
+  bool may_inherit() const noexcept { return hands_over() && !entered && label.empty(); }
 };
 
 // What is asked for and by whom, as a key; `since_ms` by the wall clock.
@@ -88,13 +107,15 @@ struct marks {
   bool granted = false;
   std::optional<lock_mode> mode;
   std::optional<fencing_token> token;
+  std::vector<heir> heirs;
+  std::int64_t called = 0;
 };
 std::string make_value(std::string_view label, const marks& with);
 
 // A key that lies directly under a name, as the store has it.
 struct stored_key {
   std::string_view key, value;
-  std::int64_t created = 0, modified = 0, lease = 0;
+  std::int64_t created = 0, modified = 0, lease = 0, version = 1;
 };
 place read_place(const stored_key& from);
 place read_place(const rpc::KeyValue& from);

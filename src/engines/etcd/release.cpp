@@ -35,9 +35,12 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
     forget(mine);
     co_return gone(held.name);
   }
+  static_cast<void>(co_await find_heirs(mine, how));
+  const auto heirs = heirs_of(*mine);
   rpc::TxnRequest out;
   expect_created(out, keys.front(), mine->created);
   for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+  if (!heirs.empty()) add_hand_over(*out.mutable_success(), heirs, keys_of(how_.root, held.name));
   txn_options with;
   with.at_once = true;
   auto got = co_await transact(std::move(out), held.name, with, how);
@@ -53,6 +56,13 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
   forget(mine);
   // Gone, and perhaps by an earlier try of ours, or by a later request that took it along.
   if (!got->said.succeeded() && !got->repeated && !swept) co_return gone(held.name);
+  if (got->said.succeeded() && !heirs.empty()) {
+    const auto& handed = got->said.responses(got->said.responses_size() - 1).response_txn();
+    if (!handed.succeeded()) {
+      const auto seen = sight_in(handed, held.name);  // the heir has left: the next one, then
+      static_cast<void>(co_await call_next(held.name, seen.of, mine->created, how));
+    }
+  }
   co_return result<void>{};
 }
 
@@ -106,18 +116,26 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
     co_return result<void>{};
   }
   std::string key;
+  std::int64_t created = 0;
   bool unsure = false;
   {
     const auto lock = book_.lock();
     key = mine->key;
+    if (mine->mode == lock_mode::exclusive && !mine->over) created = mine->created;
     unsure = mine->unsure;
     if (mine->is == entry::state::holding) mine->is = entry::state::waiting;  // it is not wanted
   }
   if (!key.empty()) {
-    std::vector<std::string> keys{key};
-    if (auto away = co_await remove(place.name, std::move(keys), how); !away)
-      co_return std::move(away).error();
+    rpc::TxnRequest out;
+    add_delete(*out.mutable_success(), key);
+    if (created != 0) add_range(*out.mutable_success(), keys_of(how_.root, place.name));
+    auto away = co_await transact(std::move(out), place.name, {}, how);
+    if (!away) co_return std::move(away).error();
     if (unsure) lookout_->sweep_ghost(key);
+    if (created != 0) {
+      const auto seen = sight_in(away->said, place.name);
+      static_cast<void>(co_await call_next(place.name, seen.of, created, how));
+    }
   }
   if (mine->over) uncover(mine->over);
   forget(mine);
@@ -176,6 +194,7 @@ verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
     co_return out;
   }
   auto out = granted(who, clock_.now(), own->created, own->token);
+  note_heirs(*mine, *seen, *own);
   out.granted.mode = own->mode;
   out.granted.weight = own->weight;
   co_return out;

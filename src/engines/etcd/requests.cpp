@@ -15,6 +15,14 @@ rpc::Compare& add_compare(rpc::TxnRequest& in, rpc::Compare::Target target,
   return out;
 }
 
+// To a key of another owner's, which has no label.
+void add_mark(operations& to, const std::string& key, const marks& with) {
+  auto& put = *to.Add()->mutable_request_put();
+  put.set_key(key);
+  put.set_value(make_value({}, with));
+  put.set_ignore_lease(true);
+}
+
 void expect_empty(rpc::TxnRequest& in, const std::string& first, const std::string& end) {
   if (first >= end) return;
   auto& none = add_compare(in, rpc::Compare::CREATE, rpc::Compare::EQUAL, first);
@@ -70,6 +78,33 @@ void add_touch(operations& to, const std::string& key) {
 
 void add_delete(operations& to, const std::string& key) {
   to.Add()->mutable_request_delete_range()->set_key(key);
+}
+
+rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name) {
+  const auto& next = heirs.front();
+  auto& out = *to.Add()->mutable_request_txn();
+  add_range(*out.mutable_failure(), name);
+  if (next.overtaken) {
+    expect_created(out, next.key, next.created);
+    add_touch(*out.mutable_success(), next.key);  // it takes a token of its own
+    return out;
+  }
+  add_compare(out, rpc::Compare::MOD, rpc::Compare::EQUAL, next.key)
+      .set_mod_revision(next.modified);
+  marks with;
+  with.token = fencing_token{static_cast<std::uint64_t>(next.created)};
+  with.heirs.assign(heirs.begin() + 1, heirs.end());
+  add_mark(*out.mutable_success(), next.key, with);
+  return out;
+}
+
+void add_call(operations& to, const place& waiter) {
+  auto& inner = *to.Add()->mutable_request_txn();
+  add_compare(inner, rpc::Compare::MOD, rpc::Compare::EQUAL, waiter.key)
+      .set_mod_revision(waiter.modified);
+  marks with;
+  with.called = waiter.version + 1;
+  add_mark(*inner.mutable_success(), waiter.key, with);
 }
 
 rpc::RangeRequest range_of(const key_range& range) {

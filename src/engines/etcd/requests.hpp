@@ -42,6 +42,10 @@ void add_range(operations& to, const std::string& key);
 void add_put(operations& to, const std::string& key, std::string value, std::int64_t lease);
 void add_touch(operations& to, const std::string& key);
 void add_delete(operations& to, const std::string& key);
+// To the first of the heirs, who is told the others, if it is still there as we know it. Otherwise the line is read.
+rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name);
+// It shall look at the line. Nobody came in over its head.
+void add_call(operations& to, const place& waiter);
 
 rpc::RangeRequest range_of(const key_range& range);
 rpc::RangeRequest range_of(const std::string& key);

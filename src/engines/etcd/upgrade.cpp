@@ -93,10 +93,12 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
   const auto under = session_->current();
   std::string key;
   std::int64_t created = 0;
+  bool has_heirs = false;
   if (mine) {
     const auto lock = book_.lock();
     if (mine->is == entry::state::holding) key = mine->key;
     created = mine->created;
+    has_heirs = mine->more_heirs || !mine->heirs.empty();
   }
   if (key.empty() || !under || under->id != mine->lease) co_return gone(held.name);
   marks with;
@@ -105,10 +107,15 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
   rpc::TxnRequest out;
   expect_created(out, key, created);
   add_put(*out.mutable_success(), key, make_value(mine->label, with), under->id);
+  if (has_heirs) add_range(*out.mutable_success(), keys_of(how_.root, held.name));
   const auto sent = clock_.now();
   auto got = co_await transact(std::move(out), held.name, {under->id}, how);
   if (!got) co_return std::move(got).error();
   if (!got->said.succeeded()) co_return gone(held.name);
+  if (has_heirs) {  // not any more: they look at the line from now on
+    const auto seen = sight_in(got->said, held.name);
+    static_cast<void>(co_await call_next(held.name, seen.of, created, how));
+  }
   const auto lock = book_.lock();
   mine->mode = to;
   mine->weight = weight_of(to);

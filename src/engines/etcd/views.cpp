@@ -178,9 +178,12 @@ verb<std::size_t> etcd_engine::revoke_verb(std::string_view name, way how) {
   if (!seen) co_return std::move(seen).error();
   std::vector<std::string> keys;
   std::size_t holders = 0;
+  std::int64_t last = 0;
   for (const auto& one : seen->of.all()) {
     if (one.stands == standing::holder) ++holders;
-    if (one.stands == standing::holder || one.stands == standing::hidden) keys.push_back(one.key);
+    if (one.stands != standing::holder && one.stands != standing::hidden) continue;
+    keys.push_back(one.key);
+    last = one.created;
   }
   while (!keys.empty()) {
     const auto count = std::min(most_at_once, keys.size());
@@ -190,6 +193,9 @@ verb<std::size_t> etcd_engine::revoke_verb(std::string_view name, way how) {
     if (auto away = co_await remove(name, std::move(some), how); !away)
       co_return std::move(away).error();
   }
+  if (holders > 0)
+    if (const auto left = co_await look(name, how))
+      static_cast<void>(co_await call_next(name, left->of, last, how));
   co_return holders;
 }
 

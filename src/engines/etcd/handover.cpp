@@ -1,0 +1,67 @@
+// Handing over to the next one, who may be looking at nothing but its own key (line.hpp).
+//
+// Whoever leaves the line in another way than by a release that hands over calls the one behind it: a waiter that gives
+// up, a holder that shrinks or is broken. Should that fail, or its client die, the one behind notices by itself, a
+// second later at most (lookout.hpp).
+#include "engines/etcd/etcd_engine.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace holdfast::engines::etcd {
+
+using standing = place::standing;
+
+void etcd_engine::note_heirs(entry& holder, const sight& seen, const place& own) {
+  const auto lock = book_.lock();
+  holder.granted_at = seen.revision;
+  holder.heirs = own.hands_over() ? seen.of.heirs_of(own) : std::vector<heir>{};
+  holder.more_heirs = holder.heirs.size() == line::most_heirs;
+}
+
+std::vector<heir> etcd_engine::heirs_of(const entry& holder) const {
+  const auto lock = book_.lock();
+  const bool any = holder.mode == lock_mode::exclusive && !holder.over && !holder.heirs.empty() &&
+                   holder.heirs.front().created < holder.granted_at;
+  return any ? holder.heirs : std::vector<heir>{};
+}
+
+// Not knowing them is no reason not to release.
+verb<void> etcd_engine::find_heirs(book::ref holder, way how) {
+  {
+    const auto lock = book_.lock();
+    const bool known = !holder->more_heirs || !holder->heirs.empty();
+    if (known || holder->mode != lock_mode::exclusive) co_return result<void>{};
+  }
+  auto seen = co_await look(holder->name, how);
+  if (!seen) co_return result<void>{};
+  if (const auto* own = seen->of.find(holder->key)) {
+    const auto granted_at = holder->granted_at;
+    note_heirs(*holder, *seen, *own);
+    const auto lock = book_.lock();
+    holder->granted_at = granted_at;
+    co_return result<void>{};
+  }
+  co_return result<void>{};  // a later request of ours has taken it along, and called the next one
+}
+
+verb<void> etcd_engine::call_next(std::string_view name, const line& seen, std::int64_t after,
+                                  way how) {
+  const auto* next = seen.first_after(after);
+  const bool asleep = next != nullptr && next->may_inherit() &&
+                      (next->stands == standing::holder || next == seen.first_waiter());
+  if (!asleep) co_return result<void>{};
+  rpc::TxnRequest out;
+  if (next->stands == standing::holder || next->overtaken()) {
+    std::vector<heir> all{{next->key, next->created, next->modified, next->overtaken()}};
+    std::ranges::copy(seen.heirs_of(*next), std::back_inserter(all));
+    add_hand_over(*out.mutable_success(), all, keys_of(how_.root, name));
+  } else {
+    add_call(*out.mutable_success(), *next);
+  }
+  auto got = co_await transact(std::move(out), name, {}, how);
+  if (!got) co_return std::move(got).error();
+  co_return result<void>{};
+}
+
+}  // namespace holdfast::engines::etcd

@@ -1,0 +1,208 @@
+// What breaks here: the chain in which each holder hands over to the next one, who looks at nothing but its own key. Keys
+// vanish from it, waiters give up, holders are broken or shrink. What must hold: everybody is served in order (L2), with
+// rising tokens (S1), and whoever lost its place knows at once. All that the store shows is looked at, so that nobody is
+// saved by the look at the key before its own, which sleepers take after a while.
+#include "faults/etcd_faults.hpp"
+
+#include <deque>
+
+namespace holdfast::testing {
+namespace {
+
+class etcd_heirs : public etcd_faults {
+ protected:
+  struct contender {
+    explicit contender(const etcd_server& server)
+        : own(client::open(server.url())), lock(own, "stock") {}
+    client own;
+    shared_mutex lock;
+    std::future<result<lease>> waiting{};
+  };
+
+  // Another one at the end of the line.
+  void line_up(acquire_options options = {}) {
+    if (options.wait > 3 * patience) options.wait = 3 * patience;
+    auto& one = all_.emplace_back(server_);
+    one.waiting =
+        std::async(std::launch::async, [&one, options] { return one.lock.acquire(options); });
+    ASSERT_TRUE(wait_for_entries(server_, "stock", ++length_));
+  }
+  result<lease> hold() {
+    ++length_;
+    return all_.emplace_back(server_).lock.acquire({.ttl = 30s});
+  }
+  // The n-th one of the line has got it.
+  result<lease> served(std::size_t n) {
+    auto out = get(all_.at(n).waiting);
+    if (out) {
+      tokens_.add(out->token());
+      EXPECT_TRUE(is_proven(server_, *out)) << n;
+    }
+    return out;
+  }
+  void expect_served(std::size_t n) {
+    auto held = served(n);
+    ASSERT_TRUE(is_ok(held)) << n;
+    EXPECT_TRUE(is_ok(held->release())) << n;
+  }
+  etcd_server::key_value entry(std::size_t n) const { return entries(server_, "stock").at(n); }
+  bool is_touched(std::size_t n) const { return entry(n).mod_revision > entry(n).create_revision; }
+  bool is_marked(std::size_t n) const { return entry(n).value.find("t=") != std::string::npos; }
+
+  const etcd_server server_;
+  std::size_t length_ = 0;
+  token_log tokens_;
+  std::deque<contender> all_;
+};
+
+TEST_F(etcd_heirs, are_handed_the_lock_in_order) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  tokens_.add(held->token());
+  for (int i = 0; i < 12; ++i) line_up();  // more than one holder knows of
+  ASSERT_TRUE(is_ok(held->release()));
+  auto first = served(1);
+  ASSERT_TRUE(is_ok(first));
+  EXPECT_FALSE(is_marked(0)) << "it saw the holder, and looked at the line itself";
+  ASSERT_TRUE(is_ok(first->release()));
+  for (std::size_t i = 2; i <= 12; ++i) {
+    auto next = served(i);
+    ASSERT_TRUE(is_ok(next));
+    EXPECT_TRUE(is_marked(0)) << i;
+    ASSERT_TRUE(is_ok(next->release()));
+  }
+  EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
+}
+
+TEST_F(etcd_heirs, whose_key_is_deleted_come_again_at_once) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  for (int i = 0; i < 4; ++i) line_up();
+  const auto lost = entry(3);
+  server_.erase(lost.key);
+  ASSERT_TRUE(wait_for_entries(server_, "stock", 5)) << "queued up again, at the end";
+  EXPECT_GT(entry(4).create_revision, lost.create_revision);
+  EXPECT_TRUE(held->valid());
+  ASSERT_TRUE(is_ok(held->release()));
+  for (const std::size_t n : {1U, 2U, 4U, 3U}) expect_served(n);
+  EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
+}
+
+TEST_F(etcd_heirs, whose_lease_is_revoked_come_again) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  for (int i = 0; i < 4; ++i) line_up();
+  const auto lost = entry(2);
+  server_.revoke(lost.lease);
+  ASSERT_TRUE(wait_for_entries(server_, "stock", 5));
+  ASSERT_TRUE(is_ok(held->release()));
+  for (const std::size_t n : {1U, 3U, 4U, 2U}) expect_served(n);
+}
+
+// Nobody hands over any more: the first one had not to wait itself, and the second is gone.
+TEST_F(etcd_heirs, are_called_by_a_waiter_that_gives_up) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  std::stop_source stop;
+  line_up({.stop = stop.get_token()});
+  line_up();
+  line_up();
+  EXPECT_FALSE(is_touched(2));
+  stop.request_stop();
+  EXPECT_TRUE(fails_with(get(all_.at(1).waiting), errc::cancelled));
+  EXPECT_TRUE(wait_until([&] { return is_touched(1); })) << "look at the line from now on";
+  EXPECT_FALSE(is_touched(2)) << "that one has still somebody before it";
+  ASSERT_TRUE(is_ok(held->release()));
+  expect_served(2);
+  expect_served(3);
+}
+
+// The holder knows the one that leaves as its heir.
+TEST_F(etcd_heirs, that_have_left_are_passed_over) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  std::stop_source stop;
+  line_up();
+  line_up({.stop = stop.get_token()});
+  line_up();
+  line_up();
+  ASSERT_TRUE(is_ok(held->release()));
+  auto first = served(1);
+  ASSERT_TRUE(is_ok(first));
+  stop.request_stop();
+  EXPECT_TRUE(fails_with(get(all_.at(2).waiting), errc::cancelled));
+  ASSERT_TRUE(is_ok(first->release()));
+  expect_served(3);
+  expect_served(4);
+  EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
+}
+
+TEST_F(etcd_heirs, of_a_broken_holder_are_called) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  for (int i = 0; i < 3; ++i) line_up();
+  ASSERT_TRUE(is_ok(held->release()));
+  auto first = served(1);
+  ASSERT_TRUE(is_ok(first));
+  const auto broken = all_.front().own.revoke("stock");
+  ASSERT_TRUE(is_ok(broken));
+  EXPECT_EQ(*broken, 1U);
+  auto second = served(2);
+  ASSERT_TRUE(is_ok(second));
+  EXPECT_TRUE(is_marked(0));
+  EXPECT_TRUE(wait_until([&] { return !first->valid(); }));
+  ASSERT_TRUE(is_ok(second->release()));
+  expect_served(3);
+}
+
+TEST_F(etcd_heirs, of_a_holder_that_becomes_a_reader_look_at_the_line) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  for (int i = 0; i < 3; ++i) line_up();
+  ASSERT_TRUE(is_ok(held->release()));
+  auto first = served(1);
+  ASSERT_TRUE(is_ok(first));
+  ASSERT_TRUE(is_ok(all_.at(1).lock.downgrade(*first)));
+  EXPECT_TRUE(wait_until([&] { return is_touched(1); }));
+  EXPECT_FALSE(is_ready(all_.at(2).waiting));
+  ASSERT_TRUE(is_ok(first->release()));
+  expect_served(2);
+  expect_served(3);
+}
+
+// Nobody says anything: a holder and those behind it vanish all at once. The one behind them looks after a while.
+TEST_F(etcd_heirs, notice_by_themselves_when_everybody_before_them_has_died) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  for (int i = 0; i < 4; ++i) line_up();
+  ASSERT_TRUE(is_ok(held->release()));
+  auto first = served(1);
+  ASSERT_TRUE(is_ok(first));
+  std::vector<std::int64_t> dead;
+  for (const std::size_t n : {0U, 1U}) dead.push_back(entry(n).lease);
+  expect_told_within_a_second(*first, [&] { server_.revoke(dead[0]); });
+  server_.revoke(dead[1]);
+  auto third = get(all_.at(3).waiting);
+  auto second = third ? result<lease>{error{errc::busy, "comes later"}} : get(all_.at(2).waiting);
+  ASSERT_TRUE(is_ok(third)) << "or the second was faster than its death";
+  EXPECT_TRUE(is_ok(third->release()));
+  expect_served(4);
+  expect_served(2);
+}
+
+// An election's value is read by other programs: nobody writes to it.
+TEST_F(etcd_heirs, with_a_label_are_not_written_to) {
+  auto held = hold();
+  ASSERT_TRUE(is_ok(held));
+  for (const auto* label : {"north", "south", "west"}) line_up({.label = label});
+  ASSERT_TRUE(is_ok(held->release()));
+  for (const std::size_t n : {1U, 2U, 3U}) {
+    auto next = served(n);
+    ASSERT_TRUE(is_ok(next));
+    EXPECT_FALSE(is_touched(0)) << n;
+    ASSERT_TRUE(is_ok(next->release()));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::testing

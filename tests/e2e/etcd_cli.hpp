@@ -1,12 +1,9 @@
 // The command against real etcd servers.
 #pragma once
 
-#include "e2e/shell.hpp"
+#include "e2e/store_cli.hpp"
 #include "support/etcd_server.hpp"
 
-#include <gtest/gtest.h>
-
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -14,25 +11,19 @@ namespace e2e {
 
 using holdfast::testing::etcd_server;
 
-class etcd_cli : public ::testing::Test {
+class etcd_cli : public store_cli<etcd_server> {
  protected:
   void SetUp() override { need(etcd_server::available(), "etcd"); }
-  // Everything from now on uses these servers.
+  // And etcdctl uses these servers, too.
   etcd_server& start(etcd_server::options how = {}) {
-    server_ = std::make_unique<etcd_server>(std::move(how));
-    box.set("HOLDFAST_STORE", server_->url());
+    auto& servers = store_cli::start(std::move(how));
     box.set("ETCDCTL_API", "3");
-    box.set("ETCDCTL_ENDPOINTS", "127.0.0.1:" + std::to_string(server_->port()));
-    return *server_;
+    box.set("ETCDCTL_ENDPOINTS", "127.0.0.1:" + std::to_string(servers.port()));
+    return servers;
   }
   bool queued(const std::string& name, std::size_t count) const {
-    return eventually([&] { return server_->keys(name + "/").size() == count; });
+    return eventually([&] { return running().keys(name + "/").size() == count; });
   }
-
-  sandbox box;  // looks for processes that are left behind, so the servers must be gone before it
-
- private:
-  std::unique_ptr<etcd_server> server_;
 };
 
 }  // namespace e2e

@@ -1,4 +1,4 @@
-// What operators see and do: ls, show, top, break, explain; and what hostile names cannot do to them.
+// What operators see and do: ls, show, top, break, explain, doctor; and what hostile names cannot do to them.
 #include "e2e/shell.hpp"
 
 #include <gtest/gtest.h>
@@ -206,6 +206,13 @@ TEST(explain, says_what_the_store_promises) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_EQ(json::parse(box.run({"explain", "--json", "--store", "memory:"}).out)["cross_process"],
             false);
+}
+
+TEST(doctor, has_nothing_to_check_where_there_is_no_server) {
+  sandbox box;
+  const auto nothing = box.run({"doctor", "--store", box.store()});
+  EXPECT_EQ(nothing.code, 0);
+  EXPECT_NE(nothing.out.find("There is nothing to check"), std::string::npos) << nothing.out;
 }
 
 }  // namespace

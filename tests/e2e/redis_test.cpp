@@ -1,58 +1,27 @@
-// The command against a real redis-server.
-#include "e2e/shell.hpp"
+// The command against a real redis-server: what it does on this store only, see stores_test.cpp.
+#include "e2e/store_cli.hpp"
 #include "support/redis_server.hpp"
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <csignal>
-#include <fstream>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 namespace {
 
 using e2e::eventually;
-using e2e::sandbox;
 using holdfast::testing::redis_server;
 using nlohmann::json;
-using std::chrono::steady_clock;
-using namespace std::chrono_literals;
 
-class redis_cli : public ::testing::Test {
+class redis_cli : public e2e::store_cli<redis_server> {
  protected:
   void SetUp() override { need(redis_server::available(), "redis"); }
-  // Everything from now on uses this server.
-  redis_server& start(redis_server::options how = {}) {
-    server_ = std::make_unique<redis_server>(std::move(how));
-    box.set("HOLDFAST_STORE", server_->url());
-    return *server_;
-  }
-  // The findings of doctor by what they are about.
-  std::map<std::string, json> findings(const std::string& url) {
-    const auto said = box.run({"doctor", "--json", "--store", url});
-    EXPECT_TRUE(said.code == 0 || said.code == 78) << said.err;
-    std::map<std::string, json> out;
-    const auto all = json::parse(said.out);
-    for (const auto& one : all["findings"]) out[one["about"]] = one;
-    return out;
-  }
-
-  sandbox box;  // looks for processes that are left behind, so the server must be gone before it
-
- private:
-  std::unique_ptr<redis_server> server_;
 };
 
 // ---- doctor
 
-TEST_F(redis_cli, doctor_finds_nothing_bad_on_a_default_server) {
+TEST_F(redis_cli, doctor_warns_of_what_a_default_server_lacks) {
   const auto& server = start();
   const auto said = box.run({"doctor"});
-  EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(said.out.starts_with(server.url() + " (redis engine)\n")) << said.out;
-  EXPECT_EQ(said.out.find("\nbad "), std::string::npos) << said.out;
   EXPECT_LT(said.out.find("\nwarning "), said.out.find("\ngood ")) << "the worst comes first";
 
   auto found = findings(server.url());
@@ -131,66 +100,7 @@ TEST_F(redis_cli, doctor_says_when_it_may_not_look) {
   EXPECT_EQ(denied.code, 77) << denied.err;
 }
 
-TEST_F(redis_cli, doctor_ends_like_every_command_when_the_store_cannot_be_opened) {
-  const auto url = start().url();
-  EXPECT_EQ(box.run({"doctor", "--store", url + "?nonsense=1"}).code, 78);
-  EXPECT_EQ(box.run({"doctor", "--store", "redis://127.0.0.1:1"}).code, 69);
-  const auto nothing = box.run({"doctor", "--store", box.store()});
-  EXPECT_EQ(nothing.code, 0);
-  EXPECT_NE(nothing.out.find("There is nothing to check"), std::string::npos) << nothing.out;
-}
-
 // ---- the other commands
-
-TEST_F(redis_cli, run_holds_ls_and_show_tell_and_break_takes_away) {
-  start();
-  const auto holder = box.start(
-      {"run", "job", "--label", "nightly", "--", "sh", "-c", "echo $$ > pid; exec sleep 60"});
-  box.pid_in("pid");
-  const auto listed = json::parse(box.run({"ls", "--json"}).out);
-  ASSERT_EQ(listed.size(), 1U);
-  EXPECT_EQ(listed[0]["name"], "job");
-  EXPECT_EQ(listed[0]["holders"][0]["label"], "nightly");
-  EXPECT_GT(listed[0]["holders"][0]["token"].get<std::uint64_t>(), 1'000'000'000'000'000U);
-  EXPECT_EQ(box.run({"run", "job", "--no-wait", "--", "true"}).code, 75);
-
-  const auto waiter = box.start({"run", "job", "--", "sh", "-c", "echo $HOLDFAST_TOKEN"});
-  ASSERT_TRUE(eventually([&] {
-    return box.holders_and_waiters("job") == std::pair<std::size_t, std::size_t>{1, 1};
-  }));
-  EXPECT_EQ(box.run({"break", "job", "--yes"}).code, 0);
-  EXPECT_EQ(holder->wait().code, 76);
-  const auto done = waiter->wait();
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_GT(std::stoull(done.out), listed[0]["holders"][0]["token"].get<std::uint64_t>());
-  EXPECT_EQ(box.run({"ls", "--json"}).out, "[]\n");
-}
-
-TEST_F(redis_cli, readers_permits_latches_and_elections_work) {
-  start();
-  const auto reader =
-      box.start({"run", "table", "--shared", "--", "sh", "-c", "echo $$ > reader; exec sleep 60"});
-  box.pid_in("reader");
-  EXPECT_EQ(box.run({"run", "table", "--shared", "--no-wait", "--", "true"}).code, 0);
-  EXPECT_EQ(box.run({"run", "table", "--no-wait", "--", "true"}).code, 75);
-  reader->send(SIGTERM);
-  EXPECT_EQ(reader->wait().code, 128 + SIGTERM);
-
-  EXPECT_EQ(box.run({"run", "pool", "--permits", "2/2", "--", "holdfast", "run", "pool",
-                     "--permits", "1/2", "--no-wait", "--", "true"})
-                .code,
-            75);
-
-  EXPECT_EQ(box.run({"latch", "set", "tiles", "2"}).code, 0);
-  const auto waiting = box.start({"latch", "wait", "tiles"});
-  EXPECT_EQ(box.run({"latch", "down", "tiles"}).out, "1\n");
-  EXPECT_EQ(box.run({"latch", "down", "tiles"}).out, "0\n");
-  EXPECT_EQ(waiting->wait().code, 0);
-
-  const auto led = box.run({"elect", "boss", "--value", "here", "--", "holdfast", "show", "boss"});
-  EXPECT_EQ(led.code, 0) << led.err;
-  EXPECT_NE(led.out.find("here"), std::string::npos) << led.out;
-}
 
 TEST_F(redis_cli, explain_prints_the_bounds_of_the_grace) {
   const auto url = start().url();
@@ -204,73 +114,6 @@ TEST_F(redis_cli, explain_prints_the_bounds_of_the_grace) {
   const auto patient = json::parse(box.run({"explain", "--json", "--store", url + "?grace=0"}).out);
   EXPECT_EQ(patient["longest_validity_seconds"], 0.0);
   EXPECT_EQ(patient["dead_holder_bound_seconds"], 0.0);
-}
-
-TEST_F(redis_cli, a_waiter_has_the_lock_of_a_killed_holder_long_before_the_ttl) {
-  start();
-  const auto bound =
-      json::parse(box.run({"explain", "--json"}).out)["dead_holder_bound_seconds"].get<double>();
-  ASSERT_GT(bound, 0);
-  ASSERT_LT(bound, 3);
-  const auto holder =
-      box.start({"run", "job", "--ttl", "60s", "--", "sh", "-c", "echo $$ > pid; exec sleep 60"});
-  const pid_t worker = box.pid_in("pid");
-  const auto waiter = box.start({"run", "job", "--", "true"});
-  ASSERT_TRUE(eventually([&] { return box.holders_and_waiters("job").second == 1; }));
-
-  const auto killed = steady_clock::now();
-  holder->send(SIGKILL);
-  EXPECT_EQ(waiter->wait().code, 0);
-  const std::chrono::duration<double> took = steady_clock::now() - killed;
-  EXPECT_LT(took.count(), bound + 1)
-      << "and a second for a busy machine to start and end processes";
-  EXPECT_TRUE(eventually([&] { return !e2e::alive(worker); }))
-      << "the command ends with its holder";
-  holder->wait();
-}
-
-// ---- secrets
-
-TEST_F(redis_cli, a_password_is_redacted_everywhere) {
-  const std::string canary = "CANARY-4711";
-  const auto& server = start({.config = {"requirepass " + canary}, .password = canary});
-  const auto port = std::to_string(server.port());
-  const auto shows_no_secret = [&](const e2e::outcome& said) {
-    EXPECT_EQ((said.out + said.err).find(canary), std::string::npos) << said.out << said.err;
-  };
-  box.set("HOLDFAST_STORE", "redis://:" + canary + "@127.0.0.1:" + port);
-  for (const auto& words : std::vector<std::vector<std::string>>{{"doctor"},
-                                                                 {"doctor", "--json"},
-                                                                 {"explain"},
-                                                                 {"explain", "--json"},
-                                                                 {"ls"},
-                                                                 {"show", "job", "--json"},
-                                                                 {"top", "--count", "1"},
-                                                                 {"run", "job", "--", "env"},
-                                                                 {"break", "job", "--yes"}}) {
-    const auto said = box.run(words);
-    EXPECT_EQ(said.code, 0) << words.front() << ": " << said.err;
-    shows_no_secret(said);
-  }
-  EXPECT_NE(box.run({"doctor"}).out.find("redis://:***@"), std::string::npos);
-
-  // A wrong one, and none at all.
-  box.set("HOLDFAST_STORE", "redis://:" + canary + "-wrong@127.0.0.1:" + port);
-  const auto wrong = box.run({"ls"});
-  EXPECT_EQ(wrong.code, 77) << wrong.err;
-  shows_no_secret(wrong);
-  box.set("HOLDFAST_STORE", "redis://127.0.0.1:" + port);
-  EXPECT_EQ(box.run({"ls"}).code, 77);
-
-  // From a file, and from the environment.
-  std::ofstream{box.path("password")} << canary << '\n';
-  box.set("HOLDFAST_STORE", "redis://127.0.0.1:" + port + "?password_file=" + box.path("password"));
-  EXPECT_EQ(box.run({"ls"}).code, 0);
-  box.set("HOLDFAST_STORE", "redis://127.0.0.1:" + port + "?password_env=SECRET_OF_MINE");
-  box.set("SECRET_OF_MINE", canary);
-  const auto from_environment = box.run({"doctor"});
-  EXPECT_EQ(from_environment.code, 0) << from_environment.err;
-  shows_no_secret(from_environment);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 
 #include <holdfast/holdfast.hpp>
 
+#include "support/expect.hpp"
+#include "support/wait_until.hpp"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -57,6 +60,26 @@ class canary_listener {
   template <class T>
   void hear(const result<T>& outcome) {
     if (!outcome) hear(outcome.error().message());
+  }
+  // Hears a client of `server` while that stops, wakes up and dies. It has started again afterwards.
+  template <class Server>
+  void hear_outage(Server& server, const std::string& url, const client& user, nanoseconds ttl) {
+    mutex lock{user, "stock"};
+    auto held = lock.acquire({.ttl = ttl});
+    ASSERT_TRUE(is_ok(held));
+    server.stop();
+    ASSERT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
+    hear(lock.try_acquire());
+    hear(held->release());
+    server.resume();
+    auto again = lock.acquire({.wait = patience});
+    ASSERT_TRUE(is_ok(again));
+    server.kill();
+    hear(again->release());
+    hear(lock.try_acquire());
+    hear(user.inspect("stock"));
+    hear(client::try_open(url));
+    server.restart();
   }
   void expect_silence() const {
     EXPECT_EQ(everything.find(canary), std::string::npos) << everything;

@@ -34,6 +34,11 @@ inline bool wait_for_entries(const etcd_server& server, const std::string& name,
   return wait_until([&] { return entries(server, name).size() == count; });
 }
 
+// Behind the holder.
+inline bool one_waits(const etcd_server& server, const std::string& name) {
+  return wait_for_entries(server, name, 2);
+}
+
 inline bool is_locked(const etcd_server& server, const std::string& name) {
   return !entries(server, name).empty();
 }

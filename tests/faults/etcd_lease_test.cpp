@@ -3,10 +3,9 @@
 // frees its lock within its lease and half a second's tick (L1); a paused one sees the truth when it wakes (S2); a
 // client has one lease and one key per owner, and takes all of it along when it goes.
 #include "faults/etcd_faults.hpp"
+#include "faults/scenarios.hpp"
 
 #include "support/child.hpp"
-
-#include <thread>
 
 namespace holdfast::testing {
 namespace {
@@ -100,22 +99,7 @@ TEST_F(etcd_lease, paused_holder_sees_the_truth_when_it_wakes) {
 
 TEST_F(etcd_lease, busy_processors_cost_no_lease_of_two_seconds) {
   const etcd_server server;
-  const auto a = client::open(server.url() + "?session=2s");
-  mutex lock{a, "stock"};
-  auto held = lock.acquire({.ttl = 2s});
-  ASSERT_TRUE(is_ok(held));
-  std::atomic<bool> done{false};
-  std::vector<std::thread> spinning;
-  for (unsigned i = 0; i < 2 * std::max(std::thread::hardware_concurrency(), 1U); ++i)
-    spinning.emplace_back([&] {
-      while (!done) {
-      }
-    });
-  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 4s));
-  done = true;
-  for (auto& one : spinning) one.join();
-  EXPECT_FALSE(held->lost().stop_requested());
-  EXPECT_TRUE(is_ok(held->release()));
+  scenarios::processors_are_busy(client::open(server.url() + "?session=2s"), 2s, 4s);
 }
 
 TEST_F(etcd_lease, one_lease_and_few_messages_however_many_locks_are_held) {

@@ -242,24 +242,9 @@ TEST_F(etcd_canary, password_of_every_origin_logs_in_and_is_not_shown) {
     auto opened = client::try_open(url, {.call_timeout = 1s, .observer = told});
     ASSERT_TRUE(is_ok(opened));
     hear(opened->url());
-    mutex lock{*opened, "stock"};
-    auto held = lock.acquire({.ttl = 2s});
-    ASSERT_TRUE(is_ok(held));
-    server.stop();
-    ASSERT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
-    hear(lock.try_acquire());
-    hear(held->release());
-    server.resume();
-    auto again = lock.acquire({.wait = patience});
-    ASSERT_TRUE(is_ok(again));
-    server.kill();
-    hear(again->release());
-    hear(lock.try_acquire());
-    hear(opened->inspect("stock"));
-    hear(client::try_open(url));
+    ASSERT_NO_FATAL_FAILURE(hear_outage(server, url, *opened, 2s));
     hear(told->heard());
     EXPECT_NE(told->heard().find("stock"), std::string::npos);
-    server.restart();
   }
   ::unsetenv("HF_TEST_CANARY");
   hear(client::try_open(as(server, "app:" + canary + "-wrong")));

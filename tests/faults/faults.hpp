@@ -108,8 +108,21 @@ inline bool wait_for_queue(const redis_server& server, const std::string& name, 
   });
 }
 
+inline bool one_waits(const redis_server& server, const std::string& name) {
+  return wait_for_queue(server, name, 1);
+}
+
 inline bool is_locked(const redis_server& server, const std::string& name) {
   return redis_command(server, {"EXISTS", "hf:l:" + name}) == "1";
+}
+
+// What is claimed is in the store: the lock has the token.
+inline ::testing::AssertionResult is_proven(const redis_server& server, const lease& held) {
+  const auto holder = redis_command(server, {"GET", "hf:l:" + held.name()});
+  if (holder.find(std::to_string(held.token().value)) != std::string::npos)
+    return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << "the token is " << held.token().value << ", the store has " << holder;
 }
 
 // All that holdfast has left in the server, but for the token counter and the notes about missing clients, which end by

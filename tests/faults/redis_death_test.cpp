@@ -2,10 +2,9 @@
 // hold: a dead holder frees its lock within the published bound (L1) and not before it may; a holder that is cut off
 // knows it before anybody else has the lock (S2); a busy machine costs nothing.
 #include "faults/faults.hpp"
+#include "faults/scenarios.hpp"
 
 #include "support/child.hpp"
-
-#include <thread>
 
 namespace holdfast::testing {
 namespace {
@@ -84,53 +83,18 @@ TEST_F(redis_death, killed_waiter_is_passed_over) {
       << "at once: nobody heard the first grant";
 }
 
-// The holder is alive and believes in its lease; the network to it is gone. `cut`: the server sees its connections end;
-// else they stay open and silent, and only the ttl can tell.
-void cut_off_rounds(int rounds, bool cut, nanoseconds ttl) {
+TEST_F(redis_death, cut_off_holder_gives_up_before_the_waiter_is_let_in) {
   redis_server server;
   fault_proxy net{server.port()};
-  const auto a = client::open(redis_url(net, "grace=250ms")), b = client::open(server.url());
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  token_log tokens;
-  for (int round = 0; round < rounds; ++round) {
-    auto held = ours.acquire({.wait = 3 * patience, .ttl = ttl});
-    ASSERT_TRUE(is_ok(held));
-    tokens.add(held->token());
-    const loss_recorder loss{*held};
-    steady_time granted{};
-    bool was_valid = true;
-    std::thread waits{[&] {
-      auto other = theirs.acquire({.wait = 3 * patience});
-      was_valid = held->valid();
-      granted = std::chrono::steady_clock::now();
-      EXPECT_TRUE(is_ok(other));
-      if (!other) return;
-      tokens.add(other->token());
-      EXPECT_TRUE(is_ok(other->release()));
-    }};
-    wait_for_queue(server, "stock", 1);
-    net.refuse();
-    if (cut) {
-      net.cut();
-    } else {
-      net.drop(fault_proxy::requests), net.drop(fault_proxy::replies);
-    }
-    const auto end = end_of_validity(*held);
-    waits.join();
-    EXPECT_FALSE(was_valid) << "two holders, round " << round;
-    EXPECT_LE(end, granted) << "round " << round;
-    EXPECT_TRUE(wait_until([&] { return loss.fired(); }));
-    net.heal();
-    if (!cut) net.cut();
-  }
-}
-
-TEST_F(redis_death, cut_off_holder_gives_up_before_the_waiter_is_let_in) {
-  cut_off_rounds(10, true, 60s);
+  const auto a = client::open(redis_url(net, "grace=250ms"));
+  scenarios::holder_is_cut_off(server, net, a, 10, scenarios::isolation::cut, 60s);
 }
 
 TEST_F(redis_death, silenced_holder_gives_up_before_the_waiter_is_let_in) {
-  cut_off_rounds(5, false, 600ms);
+  redis_server server;
+  fault_proxy net{server.port()};
+  const auto a = client::open(redis_url(net, "grace=250ms"));
+  scenarios::holder_is_cut_off(server, net, a, 5, scenarios::isolation::silent, 600ms);
 }
 
 TEST_F(redis_death, paused_holder_sees_the_truth_when_it_wakes) {
@@ -158,22 +122,7 @@ TEST_F(redis_death, paused_holder_sees_the_truth_when_it_wakes) {
 
 TEST_F(redis_death, busy_processors_cost_no_lease_of_two_seconds) {
   redis_server server;
-  const auto a = client::open(redis_url(server, "grace=2s"));
-  mutex lock{a, "stock"};
-  auto held = lock.acquire({.ttl = 2s});
-  ASSERT_TRUE(is_ok(held));
-  std::atomic<bool> done{false};
-  std::vector<std::thread> spinning;
-  for (unsigned i = 0; i < 2 * std::max(std::thread::hardware_concurrency(), 1U); ++i)
-    spinning.emplace_back([&] {
-      while (!done) {
-      }
-    });
-  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 3s));
-  done = true;
-  for (auto& one : spinning) one.join();
-  EXPECT_FALSE(held->lost().stop_requested());
-  EXPECT_TRUE(is_ok(held->release()));
+  scenarios::processors_are_busy(client::open(redis_url(server, "grace=2s")), 2s, 3s);
 }
 
 }  // namespace

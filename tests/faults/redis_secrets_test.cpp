@@ -142,25 +142,11 @@ TEST_F(canary_test, password_of_every_origin_logs_in_and_is_not_shown) {
     auto opened = client::try_open(url, {.call_timeout = 200ms, .observer = told});
     ASSERT_TRUE(is_ok(opened));
     hear(opened->url());
-    mutex lock{*opened, "stock"};
-    auto held = lock.acquire({.ttl = 300ms});
-    ASSERT_TRUE(is_ok(held));
-    server.stop();
-    ASSERT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
-    hear(lock.try_acquire());
-    hear(held->release());
-    server.resume();
-    auto again = lock.acquire({.wait = patience});
-    ASSERT_TRUE(is_ok(again));
-    server.kill();
-    hear(again->release());
-    hear(lock.try_acquire());
-    hear(opened->inspect("stock"));
-    hear(client::try_open(url));
+    ASSERT_NO_FATAL_FAILURE(hear_outage(server, url, *opened, 300ms));
     hear(told->heard());
     EXPECT_NE(told->heard().find("stock"), std::string::npos);
-    server.restart();
     // The password has changed.
+    mutex lock{*opened, "stock"};
     ASSERT_EQ(redis_command(server, {"CONFIG", "SET", "requirepass", "another"}), "OK");
     hear(client::try_open(url));
     ASSERT_TRUE(wait_until([&] { return !lock.try_acquire(); }));

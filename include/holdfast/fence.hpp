@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace holdfast {
 
@@ -71,6 +72,54 @@ class sql_fence {
 
  private:
   std::string resource_, table_, statement_;
+};
+
+// Keeps the newest token of one resource in a key beside the data, and has etcd compare it inside the transactions that
+// do the work. With your client, to which it speaks in serialised messages of etcd's API (etcdserverpb: TxnRequest and
+// TxnResponse, of KV.Txn).
+//
+//   const holdfast::etcd_fence fence{"stock/sku-42.fence"};
+//   fence.judge(token, send(fence.admission(token))).value();  // first; throws lock_error lost: a newer one was here
+//   ... read the resource ...
+//   request.MergeFromString(fence.guard(token));               // your TxnRequest, with what you write
+//   fence.judge(token, send(request.SerializeAsString())).value();
+//
+// The admission remembers the token, once per lease and before the first read. From then on every transaction that
+// carries the guard of an older token does nothing. So what the newest holder reads (linearizably, as is etcd's
+// default) nobody changes behind its back, and reads need no guard; all that is written does. A guard of a token that
+// was not admitted does nothing either, so an admission that was forgotten is found out and not a hole.
+//
+// An admission may be sent again when no answer came. Equal tokens are not kept apart: they are one grant's.
+//
+// Where the data are in the same cluster as the locks, no key of yours may lie under the name of a lock: etcd:// would
+// take it for somebody who waits. Give the locks a prefix (etcd://host/locks).
+//
+// Clients that take no bytes build the same from key() and value(). The admission: if the VALUE of key() is GREATER
+// than value(token), nothing; else put value(token). In that order, because a compare with a key that does not exist is
+// false. The guard: the VALUE of key() is EQUAL to value(token).
+class etcd_fence {
+ public:
+  explicit etcd_fence(std::string key);  // throws lock_error misconfigured when it is empty
+
+  const std::string& key() const noexcept { return key_; }
+  // 20 digits, because etcd compares bytes. Throws lock_error misconfigured for token 0, which belongs to no lease;
+  // admission() and guard(), too.
+  static std::string value(fencing_token token);
+
+  // A whole TxnRequest. The first reads, or all the work if one transaction is enough, can go along: append them to its
+  // `failure`, which is what is done when nobody newer was here. But add no compare there; it would let older ones in.
+  std::string admission(fencing_token token) const;
+  // A part of a TxnRequest, to be merged into yours: one compare, and in `failure` a read of the fence, for judge().
+  std::string guard(fencing_token token) const;
+
+  // What a TxnResponse says about the fence, of an admission or of a transaction with a guard.
+  // ok: it did not object. If a guarded transaction did not succeed, then because of another compare of yours.
+  // lost: a newer holder was here, and nothing was done. misconfigured: there was no admission before the guard, or the
+  // key was removed since. protocol: these are not the bytes of an answer, or what the key holds is not a token.
+  result<void> judge(fencing_token token, std::string_view answer) const;
+
+ private:
+  std::string key_;
 };
 
 }  // namespace holdfast

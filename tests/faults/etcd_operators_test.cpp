@@ -5,6 +5,7 @@
 
 #include "support/names.hpp"
 
+#include <set>
 #include <thread>
 
 namespace holdfast::testing {
@@ -207,6 +208,58 @@ TEST_F(etcd_operators, full_server_refuses_new_locks_and_takes_old_ones_back) {
 }
 
 // ---- names and strangers
+
+// etcd keeps every key that ever was in its index, until its history is compacted, and looks through all of a name's for
+// each question: so a client has few of them, and each is its own once, never two owners' at a time.
+TEST_F(etcd_operators, history_has_few_keys_however_often_a_lock_was_taken) {
+  const etcd_server server;
+  const auto a = client::open(server.url()), b = client::open(server.url());
+  mutex ours{a, "stock"}, theirs{b, "stock"};
+  std::set<std::string> seen;
+  const auto look = [&] {
+    std::set<std::string> now;
+    for (const auto& one : entries(server, "stock")) now.insert(one.key);
+    seen.insert(now.begin(), now.end());
+    return now.size();
+  };
+  for (int round = 0; round < 20; ++round) {
+    auto held = ours.acquire();
+    ASSERT_TRUE(is_ok(held));
+    auto waiting = acquire_later(theirs);
+    ASSERT_TRUE(wait_for_entries(server, "stock", 2));
+    EXPECT_EQ(look(), 2U);
+    EXPECT_TRUE(fails_with(theirs.try_acquire(), errc::busy));
+    held.value() = lease{};  // sent, not waited for
+    EXPECT_TRUE(is_ok(get(waiting)));
+  }
+  EXPECT_LE(seen.size(), 4U) << "two of each: one goes while the next comes";
+  // After a key was lost it is not certain what may yet happen to it: another one is taken.
+  auto held = ours.acquire({.ttl = 30s});
+  ASSERT_TRUE(is_ok(held));
+  const auto lost = entries(server, "stock").at(0).key;
+  expect_told_within_a_second(*held, [&] { server.erase(lost); });
+  auto again = ours.acquire();
+  ASSERT_TRUE(is_ok(again));
+  EXPECT_NE(entries(server, "stock").at(0).key, lost);
+}
+
+TEST_F(etcd_operators, owners_of_one_client_never_share_a_key) {
+  const etcd_server server;
+  const auto a = client::open(server.url());
+  shared_mutex lock{a, "stock"};
+  std::vector<lease> readers;
+  for (int i = 0; i < 5; ++i) {
+    auto one = lock.acquire_shared({.own_token = true});
+    ASSERT_TRUE(is_ok(one));
+    readers.push_back(std::move(*one));
+  }
+  EXPECT_EQ(entries(server, "stock").size(), 5U);
+  ASSERT_TRUE(is_ok(readers[2].release()));
+  auto next = lock.acquire_shared({.own_token = true});
+  ASSERT_TRUE(is_ok(next));
+  EXPECT_EQ(entries(server, "stock").size(), 5U) << "in the place that became free";
+  for (auto& one : readers) EXPECT_EQ(one.valid(), &one != &readers[2]);
+}
 
 TEST_F(etcd_operators, names_that_begin_alike_are_apart) {
   const etcd_server server;

@@ -21,6 +21,7 @@ place at(std::int64_t created, lock_mode mode = lock_mode::exclusive) {
   out.token = {out.owner.sequence};
   out.mode = mode;
   out.weight = weight_of(mode);
+  out.reused = true;
   return out;
 }
 
@@ -84,6 +85,7 @@ std::string sleepers(std::vector<place> all) {
 place labelled(std::int64_t created) {
   auto out = at(created);
   out.label = "north";
+  out.reused = false;
   return out;
 }
 

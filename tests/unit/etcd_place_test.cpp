@@ -104,35 +104,72 @@ TEST(etcd_place, touched_without_a_mark_is_overtaken) {
   EXPECT_FALSE(read("a/694d7b0c1d2e3f40", "proclaimed", 7, 9).overtaken()) << "not one of ours";
 }
 
+// Without a label: the key is one that the client uses again and again.
+key_parts reused(std::uint64_t slot = 0) {
+  auto out = parts();
+  out.slot = slot;
+  return out;
+}
+
+marks tag() {
+  marks out;
+  out.sequence = 0x2a;
+  out.since_ms = 1'700'000'000'123;
+  return out;
+}
+
+TEST(etcd_place, keys_that_are_used_again_have_their_owner_in_the_value) {
+  auto later = reused();
+  later.owner.sequence = 0x2b;
+  later.since_ms += 1000;
+  const auto key = make_key("locks/", "a", reused());
+  EXPECT_EQ(key, make_key("locks/", "a", later));
+  EXPECT_NE(key, make_key("locks/", "a", reused(1)));
+  EXPECT_NE(key, make_key("locks/", "a", parts()));
+  const auto got = read(key, make_value("", tag()));
+  EXPECT_FALSE(got.foreign);
+  EXPECT_TRUE(got.reused);
+  EXPECT_EQ(got.owner, somebody);
+  EXPECT_EQ(got.since_ms, 1'700'000'000'123);
+  EXPECT_EQ(got.pid, 4711);
+  EXPECT_EQ(got.label, "");
+  EXPECT_FALSE(got.entered);
+  EXPECT_FALSE(got.overtaken());
+  EXPECT_EQ(name_in("locks/", key), "a");
+  EXPECT_FALSE(read(make_key("", "a", parts()), make_value("", tag())).reused);
+  EXPECT_EQ(read(key, "garbage").owner.sequence, 0U) << "a key of ours all the same";
+}
+
 TEST(etcd_place, called_is_not_overtaken_until_it_is_touched_again) {
-  marks with;
+  auto with = tag();
   with.called = 3;
-  const auto key = make_key("", "a", parts());
+  const auto key = make_key("", "a", reused());
   const auto value = make_value("", with);
   const auto called = read_place(stored_key{key, value, 7, 9, 0x694d7b0c1d2e3f40, 3});
   EXPECT_FALSE(called.overtaken());
   EXPECT_FALSE(called.entered);
   EXPECT_TRUE(called.may_inherit());
-  EXPECT_EQ(called.label, "");
+  EXPECT_EQ(called.owner, somebody);
   const auto touched = read_place(stored_key{key, value, 7, 11, 0x694d7b0c1d2e3f40, 4});
   EXPECT_TRUE(touched.overtaken());
 }
 
 TEST(etcd_place, heirs_are_told_and_read_back) {
-  const auto key = make_key("locks/", "a", parts());
-  auto other = parts();
-  other.owner.sequence = 99;
-  const auto next = make_key("locks/", "a", other);
-  marks with;
+  const auto key = make_key("locks/", "a", reused());
+  const auto next = make_key("locks/", "a", reused(1));
+  auto with = tag();
   with.token = fencing_token{7};
-  with.heirs = {{next, 8, 8}, {next + "x", 0x1f, 0x1f}};
+  with.heirs = {{next, 8, 8, 0x99, 1'700'000'000'456}, {next + "x", 0x1f, 0x1f, 1, 2}};
   const auto got = read(key, make_value("", with), 7, 12);
   EXPECT_TRUE(got.entered);
+  EXPECT_EQ(got.owner, somebody);
   EXPECT_EQ(got.token.value, 7U);
   ASSERT_EQ(got.heirs.size(), 2U);
   EXPECT_EQ(got.heirs[0].key, next);
   EXPECT_EQ(got.heirs[0].created, 8);
   EXPECT_EQ(got.heirs[0].modified, 8);
+  EXPECT_EQ(got.heirs[0].sequence, 0x99U);
+  EXPECT_EQ(got.heirs[0].since_ms, 1'700'000'000'456);
   EXPECT_EQ(got.heirs[1].key, next + "x");
   EXPECT_EQ(got.heirs[1].created, 0x1f);
 }
@@ -142,13 +179,14 @@ TEST(etcd_place, heirs_that_make_no_sense_end_the_list) {
   const auto heirs = [&](std::string_view text) {
     return read(key, std::string{"\0t=7 n=", 7}.append(text), 7, 12).heirs.size();
   };
-  EXPECT_EQ(heirs("b:1,c:2"), 2U);
+  EXPECT_EQ(heirs("b:1:5:5,c:2:5:5"), 2U);
   EXPECT_EQ(heirs(""), 0U);
-  EXPECT_EQ(heirs(":1"), 0U);
+  EXPECT_EQ(heirs(":1:5:5"), 0U);
   EXPECT_EQ(heirs("b"), 0U);
-  EXPECT_EQ(heirs("b:1,../c:2"), 1U) << "a key of another name";
-  EXPECT_EQ(heirs("b:1,c:zz,d:3"), 1U);
-  EXPECT_EQ(heirs(",b:1"), 0U);
+  EXPECT_EQ(heirs("b:1:5"), 0U);
+  EXPECT_EQ(heirs("b:1:5:5,../c:2:5:5"), 1U) << "a key of another name";
+  EXPECT_EQ(heirs("b:1:5:5,c:zz:5:5,d:3:5:5"), 1U);
+  EXPECT_EQ(heirs(",b:1:5:5"), 0U);
 }
 
 TEST(etcd_place, keys_of_others_are_exclusive) {

@@ -140,7 +140,7 @@ void etcd_engine::on_lease_gone(std::int64_t id, std::string_view why) noexcept 
     }
     for (const auto& one : holders) {
       one->is = entry::state::releasing;
-      book_.drop_locked(*one);
+      book_.drop(*one);
       lost.push_back(one->owner);
     }
   }

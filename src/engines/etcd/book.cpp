@@ -22,9 +22,14 @@ book::ref book::find_or_make(const request& ask) {
   return slot;
 }
 
-void book::drop(const entry& which) {
-  const std::lock_guard lock{guard_};
-  drop_locked(which);
+std::uint64_t book::take_slot(std::string_view name) {
+  auto at = slots_.find(name);
+  if (at == slots_.end()) at = slots_.emplace(name, std::set<std::uint64_t>{}).first;
+  std::uint64_t out = 0;
+  for (const auto used : at->second)
+    if (used == out) ++out;
+  at->second.insert(out);
+  return out;
 }
 
 void book::take_off(const entry& which) {
@@ -42,10 +47,16 @@ void book::end_release(entry& which, steady_time until) {
   which.until = until;
 }
 
-void book::drop_locked(const entry& which) {
+void book::drop(const entry& which, bool is_gone) {
   take_off(which);
   const auto at = all_.find(which.owner.sequence);
-  if (at != all_.end() && at->second.get() == &which) all_.erase(at);
+  if (at == all_.end() || at->second.get() != &which) return;
+  if (which.slot && is_gone && !which.in_doubt) {
+    const auto used = slots_.find(which.name);
+    if (used != slots_.end() && used->second.erase(*which.slot) > 0 && used->second.empty())
+      slots_.erase(used);
+  }
+  all_.erase(at);
 }
 
 bool book::begin_release(entry& which) {
@@ -66,11 +77,11 @@ std::vector<book::ref> book::releasing(std::string_view name) const {
   return out;
 }
 
-std::vector<std::string> keys_in(const std::vector<book::ref>& entries) {
-  std::vector<std::string> out;
+std::vector<stored> keys_in(const std::vector<book::ref>& entries) {
+  std::vector<stored> out;
   for (const auto& one : entries)
     for (const auto* at = one.get(); at != nullptr; at = at->over.get())
-      if (!at->key.empty()) out.push_back(at->key);
+      if (!at->key.empty()) out.push_back({at->key, at->created});
   return out;
 }
 

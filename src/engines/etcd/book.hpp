@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,7 +30,10 @@ struct entry {
 
   // Under the book's guard.
   state is = state::asking;
-  std::string key;  // empty: none, or it is gone
+  std::string key;                    // empty: none, or it is gone
+  std::optional<std::uint64_t> slot;  // its part of the key, to be used again
+  std::int64_t since_ms = 0;          // by the wall clock
+  bool in_doubt = false;              // a request may yet be carried out that puts the key
   std::int64_t lease = 0;
   std::int64_t created = 0;
   fencing_token token;
@@ -42,7 +47,7 @@ struct entry {
   // A waiter, when we last asked.
   std::int64_t looked = 0;  // the revision then
   bool may_sleep = false;   // it looks at its own key only (line.hpp)
-  std::string before;       // the key just before it
+  stored before;            // the key just before it
   // A holder: to whom it hands over. Those who came after it was granted saw it hold, and look at the line themselves.
   std::int64_t granted_at = 0;
   std::vector<heir> heirs;
@@ -60,8 +65,9 @@ class book {
 
   ref find(const owner_id& owner) const;
   ref find_or_make(const request& ask);
-  void drop(const entry& which);
 
+  // The smallest number that no other entry of that name has. REQUIRES: lock() is held.
+  std::uint64_t take_slot(std::string_view name);
   // It is about to be taken out of the store: for our own eyes it is gone. False: somebody else does that already.
   bool begin_release(entry& which);
   // It may still be there: from now on it is ours again, until then. REQUIRES: lock() is held.
@@ -71,7 +77,8 @@ class book {
 
   // REQUIRES: lock() is held.
   const std::unordered_map<std::uint64_t, ref>& all() const noexcept { return all_; }
-  void drop_locked(const entry& which);
+  // `is_gone`: from the store, too; its slot is free. Otherwise nobody gets the slot any more.
+  void drop(const entry& which, bool is_gone = false);
 
  private:
   void take_off(const entry& which);
@@ -79,8 +86,9 @@ class book {
   mutable std::mutex guard_;
   std::unordered_map<std::uint64_t, ref> all_;  // by the sequence of the owner
   std::multimap<std::string, ref, std::less<>> releasing_;
+  std::map<std::string, std::set<std::uint64_t>, std::less<>> slots_;
 };
 
-std::vector<std::string> keys_in(const std::vector<book::ref>& entries);
+std::vector<stored> keys_in(const std::vector<book::ref>& entries);
 
 }  // namespace holdfast::engines::etcd

@@ -54,12 +54,12 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
       co_return co_await stand_verb(who, std::move(*seen), sent, how);
   }
   const auto leaving = book_.releasing(who.ask.name);
-  const auto sweeps = keys_in(leaving);
   const bool heirs_unknown = std::ranges::any_of(
       leaving, [&](const auto& one) { return one->more_heirs && heirs_of(*one).empty(); });
   const auto sent = clock_.now();
   auto got = co_await transact(enter_request(who, leaving), who.ask.name, {who.under.id}, how);
   if (!got) co_return failed(who, std::move(got).error());
+  note_repetition(*who.mine, got->repeated);
   if (!leaving.empty()) {
     const auto lock = book_.lock();
     for (const auto& one : leaving) one->swept = true;
@@ -67,7 +67,7 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
   const auto revision = got->said.header().revision();
   if (got->said.succeeded())
     co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
-  auto seen = sight_in(got->said, who.ask.name, sweeps);
+  auto seen = sight_in(got->said, who.ask.name);
   for (const auto& one : leaving)
     if (heirs_unknown)
       static_cast<void>(co_await call_next(who.ask.name, seen.of, one->created, how));
@@ -82,23 +82,23 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who,
                                            const std::vector<book::ref>& leaving) const {
   const auto sweeps = keys_in(leaving);
   const auto range = keys_of(how_.root, who.ask.name);
-  const std::string label{who.ask.label};
+  const auto value = value_of(*who.mine);
   rpc::TxnRequest out;
   expect_nothing(out, range, sweeps);
   auto& free = *out.mutable_success();
   auto& taken = *out.mutable_failure();
-  for (const auto& key : sweeps) {
-    add_delete(free, key);
-    add_delete(taken, key);
+  for (const auto& one : sweeps) {
+    add_delete(free, one.key);
+    add_delete(taken, one);
   }
   for (const auto& one : leaving)
     if (const auto heirs = heirs_of(*one); !heirs.empty())
       expect_created(add_hand_over(taken, heirs, range), one->key, one->created);
-  add_put(free, who.key, label, who.under.id);
+  add_put(free, who.key, value, who.under.id);
   if (who.ask.wait) {
     auto& queue = *taken.Add()->mutable_request_txn();
     expect_created(queue, who.key, 0);
-    add_put(*queue.mutable_success(), who.key, label, who.under.id);
+    add_put(*queue.mutable_success(), who.key, value, who.under.id);
   }
   add_range(taken, range);
   return out;
@@ -124,7 +124,7 @@ verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time 
       continue;
     }
     if (own->capacity != seen.of.capacity())
-      co_return co_await refuse_capacity(who, seen.of.capacity(), true, how);
+      co_return co_await refuse_capacity(who, seen.of, true, how);
     if (who.ask.order != queue_order::barging) co_return waiting(who, seen, *own);
     const auto blockers = seen.of.takes_barging(who.ask.weight);
     if (!blockers || blockers->size() > most_at_once) co_return waiting(who, seen, *own);
@@ -139,7 +139,7 @@ verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time 
 verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
   for (int round = 0; round < rounds; ++round) {
     if (!seen.of.empty() && who.ask.capacity != seen.of.capacity())
-      co_return co_await refuse_capacity(who, seen.of.capacity(), false, how);
+      co_return co_await refuse_capacity(who, seen.of, false, how);
     std::optional<std::vector<const place*>> needed;
     if (seen.of.takes(who.ask.weight)) {
       needed.emplace();
@@ -151,7 +151,7 @@ verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
     if (!in) co_return failed(who, std::move(in).error());
     if (*in) co_return **in;
   }
-  forget(who.mine);
+  forget(who.mine, true);
   co_return entered{};
 }
 
@@ -177,13 +177,14 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
   for (const auto* one : needed) expect_created(out, one->key, one->created);
   marks with;
   with.granted = true;
-  add_put(*out.mutable_success(), who.key, make_value(who.ask.label, with), who.under.id);
+  add_put(*out.mutable_success(), who.key, value_of(*who.mine, with), who.under.id);
   for (const auto* one : seen.of.untouched())
     if (one != own) add_touch(*out.mutable_success(), one->key);
   add_range(*out.mutable_failure(), range);
   const auto sent = clock_.now();
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
   if (!got) co_return std::move(got).error();
+  note_repetition(*who.mine, got->repeated);
   const auto revision = got->said.header().revision();
   if (got->said.succeeded())
     co_return outcome{granted(who, sent, created == 0 ? revision : created,
@@ -234,8 +235,8 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     who.key = name_key(*who.mine, ask, *lease, 0);
     const auto sweeps = keys_in(book_.releasing(ask.name));
     expect_nothing(body, keys_of(how_.root, ask.name), sweeps);
-    for (const auto& key : sweeps) add_delete(*body.mutable_success(), key);
-    add_put(*body.mutable_success(), who.key, std::string{ask.label}, lease->id);
+    for (const auto& one : sweeps) add_delete(*body.mutable_success(), one.key);
+    add_put(*body.mutable_success(), who.key, value_of(*who.mine), lease->id);
     add_range(*body.mutable_failure(), who.key);
     all.push_back(std::move(who));
   }
@@ -245,6 +246,7 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     for (const auto& who : all) static_cast<void>(failed(who, got.error()));
     co_return std::move(got).error();
   }
+  for (const auto& who : all) note_repetition(*who.mine, got->repeated);
   std::vector<grant> out;
   const auto revision = got->said.header().revision();
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -257,7 +259,7 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     out.push_back(granted(all[i], sent, created, {static_cast<std::uint64_t>(created)}).granted);
   }
   if (out.size() == all.size()) co_return out;
-  for (const auto& who : all) forget(who.mine);
+  for (const auto& who : all) forget(who.mine, true);
   co_return none;
 }
 

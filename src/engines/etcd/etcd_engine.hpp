@@ -110,8 +110,8 @@ class etcd_engine final : public engine, private session_listener {
                                        const std::vector<const place*>& needed, way how);
   verb<void> touch_some(const asker& who, const sight& seen, way how);
   verb<bool> queue_upgrade(const asker& who, const entry& old, way how);
-  verb<entered> refuse_capacity(const asker& who, std::uint64_t capacity, bool queued, way how);
-  verb<void> remove(std::string_view name, std::vector<std::string> keys, way how);
+  verb<entered> refuse_capacity(const asker& who, const line& seen, bool queued, way how);
+  verb<void> remove(std::string_view name, std::vector<stored> keys, way how);
 
   // handover.cpp
   void note_heirs(entry& holder, const sight& seen, const place& own);
@@ -138,18 +138,20 @@ class etcd_engine final : public engine, private session_listener {
   verb<std::int64_t> counter_lease(nanoseconds keep, way how);
 
   std::string name_key(entry& mine, const request& ask, const lease_view& under,
-                       std::int64_t replaces) const;
+                       std::int64_t replaces);
+  std::string value_of(const entry& mine, marks with = {}) const;
+  void note_repetition(entry& mine, bool repeated);
   bool is_queued(const entry& mine) const;
   rpc::TxnRequest enter_request(const asker& who, const std::vector<book::ref>& leaving) const;
-  sight sight_in(const rpc::TxnResponse& said, std::string_view name,
-                 const std::vector<std::string>& without = {}) const;
+  sight sight_in(const rpc::TxnResponse& said, std::string_view name) const;
   entered granted(const asker& who, steady_time sent, std::int64_t created, fencing_token token);
   entered waiting(const asker& who, const sight& seen, const place& own);
   entered ask_again(const request& ask) const;
   grant as_grant(std::string_view name, entry& of, const lease_view& under, steady_time sent) const;
   error failed(const asker& who, error why);
   error gone(std::string_view name) const;
-  void forget(const book::ref& which);
+  // `is_gone`: from the store, too.
+  void forget(const book::ref& which, bool is_gone = false);
   void uncover(const book::ref& old);
   lock_info describe(std::string_view name, const line& all, const times_left& left) const;
   progress outcome_of(const ticket& place);

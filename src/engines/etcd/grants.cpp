@@ -24,17 +24,20 @@ std::int64_t wall_ms() {
 
 // The key of this owner under this lease. It keeps the one that it has, so that asking again is asking for the same.
 std::string etcd_engine::name_key(entry& mine, const request& ask, const lease_view& under,
-                                  std::int64_t replaces) const {
+                                  std::int64_t replaces) {
   const auto lock = book_.lock();
   if (!mine.key.empty() && mine.lease == under.id) return mine.key;
+  if (!mine.slot && mine.label.empty() && replaces == 0) mine.slot = book_.take_slot(ask.name);
+  mine.since_ms = wall_ms();
   key_parts parts;
   parts.lease = under.id;
+  parts.slot = mine.slot;
   parts.owner = ask.owner;
   parts.mode = ask.mode;
   parts.weight = ask.weight;
   parts.capacity = ask.capacity;
   parts.replaces = replaces;
-  parts.since_ms = wall_ms();
+  parts.since_ms = mine.since_ms;
   parts.pid = pid_;
   parts.host = host_;
   mine.key = make_key(how_.root, ask.name, parts);
@@ -43,18 +46,34 @@ std::string etcd_engine::name_key(entry& mine, const request& ask, const lease_v
   return mine.key;
 }
 
+std::string etcd_engine::value_of(const entry& mine, marks with) const {
+  const auto lock = book_.lock();
+  if (mine.slot) {
+    with.sequence = mine.owner.sequence;
+    with.since_ms = mine.since_ms;
+  }
+  return make_value(mine.label, with);
+}
+
+// The other copy may be carried out at any time, and put the key anew.
+void etcd_engine::note_repetition(entry& mine, bool repeated) {
+  if (!repeated) return;
+  const auto lock = book_.lock();
+  mine.in_doubt = true;
+}
+
 bool etcd_engine::is_queued(const entry& mine) const {
   const auto lock = book_.lock();
   return mine.is == entry::state::waiting && !mine.unsure;
 }
 
-etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said, std::string_view name,
-                                         const std::vector<std::string>& without) const {
+etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said,
+                                         std::string_view name) const {
   sight out;
   out.revision = said.header().revision();
   if (said.responses_size() == 0) return out;
   const auto& last = said.responses(said.responses_size() - 1).response_range();
-  out.of = line_in(last.kvs(), keys_of(how_.root, name), without);
+  out.of = line_in(last.kvs(), keys_of(how_.root, name));
   return out;
 }
 
@@ -111,7 +130,7 @@ entered etcd_engine::waiting(const asker& who, const sight& seen, const place& o
   mine.looked = seen.revision;
   mine.may_sleep = !mine.over && seen.of.may_sleep(own);
   const auto* before = seen.of.just_before(own);
-  mine.before = before == nullptr ? std::string{} : before->key;
+  mine.before = before == nullptr ? stored{} : stored{before->key, before->created};
   return out;
 }
 
@@ -126,27 +145,28 @@ error etcd_engine::failed(const asker& who, error why) {
   {
     const auto lock = book_.lock();
     if (why.code() == errc::outcome_unknown) {
-      who.mine->unsure = true;
+      who.mine->unsure = who.mine->in_doubt = true;
     } else if (who.mine->is == entry::state::asking && !who.mine->unsure) {
-      book_.drop_locked(*who.mine);
+      book_.drop(*who.mine, true);
     }
   }
   return why;
 }
 
-verb<entered> etcd_engine::refuse_capacity(const asker& who, std::uint64_t capacity, bool queued,
+verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, bool queued,
                                            way how) {
   error why{errc::misconfigured,
             fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
                         "for; all users of a name must agree on its kind and its permits.",
-                        support::quoted(who.ask.name), how_.url, capacity, who.ask.weight,
+                        support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
                         who.ask.capacity)};
   if (queued) {
-    std::vector<std::string> keys{who.key};
+    std::vector<stored> keys;
+    if (const auto* own = seen.find(who.key)) keys.push_back({own->key, own->created});
     if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
       co_return failed(who, std::move(away).error());
   }
-  forget(who.mine);
+  forget(who.mine, !queued);
   co_return why;
 }
 

@@ -53,7 +53,7 @@ verb<void> etcd_engine::call_next(std::string_view name, const line& seen, std::
   if (!asleep) co_return result<void>{};
   rpc::TxnRequest out;
   if (next->stands == standing::holder || next->overtaken()) {
-    std::vector<heir> all{{next->key, next->created, next->modified, next->overtaken()}};
+    std::vector<heir> all{as_heir(*next)};
     std::ranges::copy(seen.heirs_of(*next), std::back_inserter(all));
     add_hand_over(*out.mutable_success(), all, keys_of(how_.root, name));
   } else {

@@ -16,9 +16,16 @@ constexpr std::array ghost_times{1s, 3s, 8s, 20s};
 
 class deletion final : public cluster::handler {
  public:
-  explicit deletion(const std::vector<std::string>& keys) {
+  explicit deletion(const std::vector<stored>& keys) {
     rpc::TxnRequest out;
-    for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+    for (const auto& one : keys) {
+      if (one.created != 0) {
+        add_delete(*out.mutable_success(), one);
+      } else {
+        add_delete(*out.mutable_success(),
+                   one.key);  // whenever it comes; nobody uses that key again
+      }
+    }
     what_ = {method::txn, bytes_of(out)};
     limits_.deadline = std::chrono::steady_clock::now() + 10s;
   }
@@ -143,12 +150,12 @@ void lookout::tend_holders() {
 // Nobody renewed it, so core has given it up, and cannot or will not say so: what the store shows must not outlive
 // that.
 void lookout::ttl_is_over(const book::ref& holder) {
-  std::vector<std::string> keys;
+  std::vector<stored> keys;
   {
     const auto lock = book_.lock();
     if (holder->is != entry::state::holding) return;
     keys = keys_in({holder});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop_locked(*one);
+    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop(*one);
   }
   own_keys_.erase(holder->owner.sequence);
   sweep(std::move(keys));
@@ -208,12 +215,12 @@ void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& sai
 }
 
 void lookout::is_missing(const book::ref& holder) {
-  std::vector<std::string> below;
+  std::vector<stored> below;
   {
     const auto lock = book_.lock();
     if (holder->is != entry::state::holding) return;  // we have taken it away ourselves
     if (holder->over) below = keys_in({holder->over});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop_locked(*one);
+    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop(*one);
     holder->is = entry::state::releasing;
   }
   own_keys_.erase(holder->owner.sequence);
@@ -231,7 +238,7 @@ void lookout::announce_lost(std::vector<owner_id> owners, std::string why) {
   });
 }
 
-void lookout::sweep(std::vector<std::string> keys) {
+void lookout::sweep(std::vector<stored> keys) {
   for (std::size_t from = 0; from < keys.size(); from += most_at_once) {
     const auto first = keys.begin() + static_cast<std::ptrdiff_t>(from);
     const auto count = std::min(most_at_once, keys.size() - from);
@@ -243,7 +250,7 @@ void lookout::sweep_ghost(const std::string& key) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto after : ghost_times)
     cluster_.driver().at(now + after, [this, key] {
-      if (!ending_) sweep({key});
+      if (!ending_) sweep({{key, 0}});
     });
 }
 

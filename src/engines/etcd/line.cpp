@@ -92,6 +92,10 @@ bool line::may_sleep(const place& waiter) const noexcept {
          before->stands == standing::waiter && before->hands_over();
 }
 
+heir as_heir(const place& of) {
+  return {of.key, of.created, of.modified, of.owner.sequence, of.since_ms, of.overtaken()};
+}
+
 std::vector<heir> line::heirs_of(const place& holder) const {
   std::vector<heir> out;
   for (const auto* one = first_after(holder.created); one != nullptr && out.size() < most_heirs;
@@ -99,7 +103,7 @@ std::vector<heir> line::heirs_of(const place& holder) const {
     if (one->stands != standing::waiter || !one->may_inherit()) break;
     const bool touched = one->modified != one->created;
     if (touched && !out.empty()) break;  // as it is, it can be told of to nobody
-    out.push_back({one->key, one->created, one->modified, one->overtaken()});
+    out.push_back(as_heir(*one));
     if (touched) break;
   }
   return out;

@@ -30,6 +30,8 @@
 
 namespace holdfast::engines::etcd {
 
+heir as_heir(const place& of);
+
 class line {
  public:
   line() = default;

@@ -31,12 +31,12 @@ void hold(entry& waiter, fencing_token token, steady_time now) {
 // The key before that of a sleeper. When it has gone, the sleeper asks where it stands.
 class lookout::one_before final : private watcher, public std::enable_shared_from_this<one_before> {
  public:
-  one_before(lookout& in, std::string before, std::uint64_t number)
+  one_before(lookout& in, stored before, std::uint64_t number)
       : in_(in), before_(std::move(before)), number_(number) {
-    id_ = in.watches_.add(before_, *this);
+    id_ = in.watches_.add(before_.key, *this);
   }
   ~one_before() { in_.watches_.remove(id_); }
-  const std::string& before() const noexcept { return before_; }
+  const stored& before() const noexcept { return before_; }
   // The sleeper lies down again, and has seen this key when it last asked: too early, if it has gone by now.
   void check() {
     if (gone_) in_.room_.look_again(number_);
@@ -48,6 +48,10 @@ class lookout::one_before final : private watcher, public std::enable_shared_fro
   void on_events(const rpc::WatchResponse& what) noexcept override {
     if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
   }
+  void looked(const rpc::RangeResponse& now) {
+    const bool there = now.kvs_size() > 0 && now.kvs(0).create_revision() == before_.created;
+    if (!there) is_gone();
+  }
   // As a rule it has handed over, and the news of that is on its way.
   void is_gone() {
     gone_ = true;
@@ -58,7 +62,7 @@ class lookout::one_before final : private watcher, public std::enable_shared_fro
   }
 
   lookout& in_;
-  const std::string before_;
+  const stored before_;
   const std::uint64_t number_;
   watches::id id_ = 0;
   bool gone_ = false;
@@ -79,8 +83,8 @@ class lookout::one_before::looking final : public cluster::handler {
   void on_answer(answer said) noexcept override {
     rpc::RangeResponse in;
     const bool known = said.got && said.got->ok() && in.ParseFromString(said.got->body);
-    if (const auto to = to_.lock(); to && known && in.kvs().empty() && !to->in_.ending_)
-      to->is_gone();
+    const auto to = to_.lock();
+    if (to && known && !to->in_.ending_) to->looked(in);
     delete this;
   }
   const std::weak_ptr<one_before> to_;
@@ -89,7 +93,7 @@ class lookout::one_before::looking final : public cluster::handler {
 };
 
 void lookout::one_before::on_watching(std::int64_t) noexcept {
-  (new looking{weak_from_this(), before_})->go(in_.cluster_);
+  (new looking{weak_from_this(), before_.key})->go(in_.cluster_);
 }
 
 // ---- waiting
@@ -114,7 +118,7 @@ void lookout::look_for(const book::ref& waiter) {
 
 void lookout::sleep(const book::ref& waiter) {
   std::int64_t lease = 0;
-  std::string before;
+  stored before;
   {
     const auto lock = book_.lock();
     lease = waiter->lease;
@@ -156,6 +160,7 @@ void lookout::rouse(entry& sleeper, const line& own, std::int64_t revision) {
     const auto lock = book_.lock();
     if (sleeper.is != entry::state::waiting || revision < sleeper.created) return;
     const auto* key = own.find(sleeper.key);
+    if (key != nullptr && key->created != sleeper.created) key = nullptr;
     if (key != nullptr && !key->entered && key->modified <= sleeper.looked) return;
     granted = key != nullptr && key->entered;
     if (granted) {
@@ -222,6 +227,7 @@ void lookout::serve(entry& waiter, const line& now, std::int64_t revision) {
     const auto lock = book_.lock();
     if (waiter.is != entry::state::waiting || revision < waiter.created) return;
     const auto* own = waiter.key.empty() ? nullptr : now.find(waiter.key);
+    if (own != nullptr && own->created != waiter.created) own = nullptr;
     if (own != nullptr && own->stands == place::standing::holder && !own->overtaken()) {
       hold(waiter, own->token, clock_.now());
       waiter.granted_at = revision;
@@ -333,7 +339,7 @@ void lookout::tend_sleepers() {
   const auto now = clock_.now();
   for (const auto& [name, one] : sleepers_) {
     const auto number = one->owner.sequence;
-    std::string before;
+    stored before;
     {
       const auto lock = book_.lock();
       if (one->is != entry::state::waiting || now - one->since < trusting) continue;

@@ -40,7 +40,7 @@ class lookout {
   // From any thread: tells core, from the driver's thread.
   void announce_lost(std::vector<owner_id> owners, std::string why);
   // From any thread: removes keys of ours that are of no use any more, in the background.
-  void sweep(std::vector<std::string> keys);
+  void sweep(std::vector<stored> keys);
   // A key of ours that may yet appear: a request that puts it was given up. Removed again and again, for a while.
   void sweep_ghost(const std::string& key);
 

@@ -75,7 +75,9 @@ bool read_own_form(std::string_view suffix, place& out) {
   const auto client = next_part(suffix, '-');
   if (!read_owner(sequence, client, out.owner)) return false;
   if (!read_spec(next_part(suffix, '-'), out)) return false;
-  const auto since = number<std::int64_t>(next_part(suffix, '-'), 16);
+  const auto since_part = next_part(suffix, '-');
+  out.reused = since_part.empty();
+  const auto since = out.reused ? 0 : number<std::int64_t>(since_part, 16);
   const auto pid = number<std::int64_t>(next_part(suffix, '-'), 10);
   auto host = support::percent_decode(suffix);
   if (!since || !pid || !host || !support::is_utf8(*host) || support::has_control(*host))
@@ -92,10 +94,13 @@ std::vector<heir> read_heirs(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     auto word = next_part(text, ',');
     const auto suffix = next_part(word, ':');
-    const auto created = number<std::int64_t>(word, 16);
-    if (suffix.empty() || suffix.find('/') != std::string_view::npos || !created) break;
-    out.push_back(
-        {std::string{key.substr(0, key.rfind('/') + 1)}.append(suffix), *created, *created});
+    const auto created = number<std::int64_t>(next_part(word, ':'), 16);
+    const auto sequence = number<std::uint64_t>(next_part(word, ':'), 16);
+    const auto since = number<std::int64_t>(word, 16);
+    if (suffix.empty() || suffix.find('/') != std::string_view::npos) break;
+    if (!created || !sequence || !since) break;
+    out.push_back({std::string{key.substr(0, key.rfind('/') + 1)}.append(suffix), *created,
+                   *created, *sequence, *since});
   }
   return out;
 }
@@ -106,6 +111,10 @@ void read_marks(std::string_view text, place& out) {
   while (!text.empty()) {
     const auto word = next_part(text, ' ');
     if (word == "g") granted = true;
+    if (out.reused && word.starts_with("o="))
+      out.owner.sequence = number<std::uint64_t>(word.substr(2), 16).value_or(0);
+    if (out.reused && word.starts_with("s="))
+      out.since_ms = number<std::int64_t>(word.substr(2), 16).value_or(0);
     if (word.starts_with("t=")) token = number<std::uint64_t>(word.substr(2), 16);
     if (word.starts_with("c=")) out.calm = number<std::int64_t>(word.substr(2), 16).value_or(1);
     if (word.starts_with("n=")) out.heirs = read_heirs(word.substr(2), out.key);
@@ -202,12 +211,13 @@ char letter_of(lock_mode mode) noexcept {
 
 std::string make_key(std::string_view root, std::string_view name, const key_parts& parts) {
   auto out = fmt::format("{}{}/{:x}-{:x}-{:016x}{:016x}-{}", root, name,
-                         static_cast<std::uint64_t>(parts.lease), parts.owner.sequence,
-                         parts.owner.client[0], parts.owner.client[1], letter_of(parts.mode));
+                         static_cast<std::uint64_t>(parts.lease),
+                         parts.slot.value_or(parts.owner.sequence), parts.owner.client[0],
+                         parts.owner.client[1], letter_of(parts.mode));
   const auto end = std::back_inserter(out);
   if (parts.mode == lock_mode::permits) fmt::format_to(end, ".{}.{}", parts.weight, parts.capacity);
   if (parts.replaces != 0) fmt::format_to(end, ".r{:x}", parts.replaces);
-  fmt::format_to(end, "-{:x}-{}-{}", parts.since_ms, parts.pid,
+  fmt::format_to(end, "-{}-{}-{}", parts.slot ? "" : fmt::format("{:x}", parts.since_ms), parts.pid,
                  support::percent_encode(parts.host, ""));
   return out;
 }
@@ -219,6 +229,10 @@ std::string make_value(std::string_view label, const marks& with) {
     out += std::exchange(divider, ' ');
     out += word;
   };
+  if (with.sequence != 0) {
+    add(fmt::format("o={:x}", with.sequence));
+    add(fmt::format("s={:x}", with.since_ms));
+  }
   if (with.granted) add("g");
   if (with.mode) add(std::string{"m="} + letter_of(*with.mode));
   if (with.token) add(fmt::format("t={:x}", with.token->value));
@@ -227,8 +241,8 @@ std::string make_value(std::string_view label, const marks& with) {
     add("n=");
     for (const auto& one : with.heirs) {
       const auto suffix = std::string_view{one.key}.substr(one.key.rfind('/') + 1);
-      fmt::format_to(std::back_inserter(out), "{}{}:{:x}", out.back() == '=' ? "" : ",", suffix,
-                     one.created);
+      fmt::format_to(std::back_inserter(out), "{}{}:{:x}:{:x}:{:x}", out.back() == '=' ? "" : ",",
+                     suffix, one.created, one.sequence, one.since_ms);
     }
   }
   return out;

@@ -1,18 +1,23 @@
 // One key under the name of a lock, as everybody reads it; and how such keys are named.
 //
+//   [prefix/]NAME/LEASE-SLOT-CLIENT-SPEC--PID-HOST               value: \0 MARKS
 //   [prefix/]NAME/LEASE-SEQUENCE-CLIENT-SPEC-SINCE-PID-HOST      value: LABEL, or LABEL \0 MARKS
 //
-// LEASE, SEQUENCE, CLIENT and SINCE (milliseconds of the wall clock) in hex. SPEC: x exclusive, s shared, u
+// LEASE, SLOT, SEQUENCE, CLIENT and SINCE (milliseconds of the wall clock) in hex. SPEC: x exclusive, s shared, u
 // upgradeable, p.K.N permits; then .rHEX for the upgrade of the key that was created at that revision. There is no
 // slash in what follows the name: what lies deeper belongs to another lock, so `a` and `a/b` do not meet, and names
 // need no escapes.
 //
+// The first form is for all without a label, and a client uses the same key again and again: etcd's index keeps every
+// key that ever was until the history is compacted, and looks through them for each question about the name. The second
+// is for those with a label, whose value may be read by other programs (elections), and for upgrades.
+//
 // Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
 //
-// MARKS, one word each: g: it is granted, and its token is the revision of this value; m=s, m=u: its mode is this by
-// now; t=HEX: its token, kept through a change of value; n=SUFFIX:HEX,...: who comes next, as key (what follows the
-// name) and revision of creation: told to it by the holder who handed over to it (line.hpp); c=HEX: called to look at
-// the line, by a value of this version.
+// MARKS, one word each: o=HEX, s=HEX: SEQUENCE and SINCE, where the key does not say them; g: it is granted, and its token is the revision of this value; m=s, m=u: its mode is this by
+// now; t=HEX: its token, kept through a change of value; n=KEY:CREATED:SEQUENCE:SINCE,...: who comes next (of the key
+// what follows the name), told to it by the holder who handed over to it (line.hpp); c=HEX: called to look at the line,
+// by a value of this version.
 #pragma once
 
 #include <holdfast/engine.hpp>
@@ -44,10 +49,19 @@ std::optional<std::string_view> name_in(std::string_view root, std::string_view 
 std::uint64_t weight_of(lock_mode mode, std::uint64_t permits = 1) noexcept;
 char letter_of(lock_mode mode) noexcept;
 
+// A key, and when it was created: it can be another one's afterwards.
+struct stored {
+  std::string key;
+  std::int64_t created = 0;
+  friend bool operator==(const stored&, const stored&) = default;
+};
+
 // One to whom a holder hands over.
 struct heir {
   std::string key;
   std::int64_t created = 0, modified = 0;
+  std::uint64_t sequence = 0;
+  std::int64_t since_ms = 0;
   bool overtaken = false;
 };
 
@@ -65,6 +79,7 @@ struct place {
   std::int64_t version = 1, calm = 1;      // up to this version nobody came in over its head
   std::int64_t lease = 0;
   bool foreign = false;
+  bool reused = false;  // a key of the first form
   owner_id owner;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = rw_capacity;
@@ -86,12 +101,13 @@ struct place {
     return !foreign && mode == lock_mode::exclusive && replaces == 0;
   }
   // May be handed over to: a value that other programs read (an election's) is not written by others.
-  bool may_inherit() const noexcept { return hands_over() && !entered && label.empty(); }
+  bool may_inherit() const noexcept { return hands_over() && !entered && reused; }
 };
 
 // What is asked for and by whom, as a key; `since_ms` by the wall clock.
 struct key_parts {
   std::int64_t lease = 0;
+  std::optional<std::uint64_t> slot;  // the first form
   owner_id owner;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = rw_capacity, capacity = rw_capacity;
@@ -104,6 +120,8 @@ std::string make_key(std::string_view root, std::string_view name, const key_par
 
 // The marks of a value.
 struct marks {
+  std::uint64_t sequence = 0;  // 0: the key says it
+  std::int64_t since_ms = 0;
   bool granted = false;
   std::optional<lock_mode> mode;
   std::optional<fencing_token> token;

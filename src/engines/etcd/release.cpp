@@ -38,8 +38,8 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
   static_cast<void>(co_await find_heirs(mine, how));
   const auto heirs = heirs_of(*mine);
   rpc::TxnRequest out;
-  expect_created(out, keys.front(), mine->created);
-  for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+  expect_created(out, keys.front().key, mine->created);
+  for (const auto& one : keys) add_delete(*out.mutable_success(), one.key);
   if (!heirs.empty()) add_hand_over(*out.mutable_success(), heirs, keys_of(how_.root, held.name));
   txn_options with;
   with.at_once = true;
@@ -53,7 +53,7 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
     const auto lock = book_.lock();
     return mine->swept;
   }();
-  forget(mine);
+  forget(mine, true);
   // Gone, and perhaps by an earlier try of ours, or by a later request that took it along.
   if (!got->said.succeeded() && !got->repeated && !swept) co_return gone(held.name);
   if (got->said.succeeded() && !heirs.empty()) {
@@ -70,31 +70,31 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
 verb<void> etcd_engine::release_stranger_verb(std::string_view name, owner_id owner, way how) {
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
-  std::vector<std::string> keys;
+  std::vector<stored> keys;
   for (const auto& one : seen->of.all())
-    if (!one.foreign && one.owner == owner) keys.push_back(one.key);
+    if (!one.foreign && one.owner == owner) keys.push_back({one.key, one.created});
   if (keys.empty()) co_return gone(name);
   co_return co_await remove(name, std::move(keys), how);
 }
 
-verb<void> etcd_engine::remove(std::string_view name, std::vector<std::string> keys, way how) {
+verb<void> etcd_engine::remove(std::string_view name, std::vector<stored> keys, way how) {
   rpc::TxnRequest out;
-  for (const auto& key : keys) add_delete(*out.mutable_success(), key);
+  for (const auto& one : keys) add_delete(*out.mutable_success(), one);
   auto got = co_await transact(std::move(out), name, {}, how);
   if (!got) co_return std::move(got).error();
   co_return result<void>{};
 }
 
 // An upgrade stands on what it has replaced: that goes with it.
-void etcd_engine::forget(const book::ref& which) {
+void etcd_engine::forget(const book::ref& which, bool is_gone) {
   room_->forget(which->owner.sequence);
   const auto lock = book_.lock();
   which->is = entry::state::releasing;  // whoever still has it in hand leaves it alone
   const bool whole = which->over && which->over->covered;
-  book_.drop_locked(*which);
+  book_.drop(*which, is_gone);
   if (!whole) return;
   for (auto* one = which->over.get(); one != nullptr; one = one->over.get())
-    book_.drop_locked(*one);
+    book_.drop(*one, is_gone);
 }
 
 // ---- leaving
@@ -117,7 +117,7 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
   }
   std::string key;
   std::int64_t created = 0;
-  bool unsure = false;
+  bool unsure = false, is_gone = true;
   {
     const auto lock = book_.lock();
     key = mine->key;
@@ -131,6 +131,7 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
     if (created != 0) add_range(*out.mutable_success(), keys_of(how_.root, place.name));
     auto away = co_await transact(std::move(out), place.name, {}, how);
     if (!away) co_return std::move(away).error();
+    is_gone = !away->repeated;
     if (unsure) lookout_->sweep_ghost(key);
     if (created != 0) {
       const auto seen = sight_in(away->said, place.name);
@@ -138,7 +139,7 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
     }
   }
   if (mine->over) uncover(mine->over);
-  forget(mine);
+  forget(mine, is_gone);
   co_return result<void>{};
 }
 

@@ -36,13 +36,14 @@ void expect_created(rpc::TxnRequest& in, const std::string& key, std::int64_t re
   add_compare(in, rpc::Compare::CREATE, rpc::Compare::EQUAL, key).set_create_revision(revision);
 }
 
-void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::span<const std::string> but) {
-  std::vector<std::string> gaps{but.begin(), but.end()};
-  std::ranges::sort(gaps);
+void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::vector<stored> but) {
+  std::ranges::sort(but, {}, &stored::key);
   auto from = range.first;
-  for (auto& gap : gaps) {
-    expect_empty(in, from, gap);
-    from = std::move(gap);
+  for (auto& gap : but) {
+    expect_empty(in, from, gap.key);
+    add_compare(in, rpc::Compare::CREATE, rpc::Compare::LESS, gap.key)
+        .set_create_revision(gap.created + 1);  // that one, or none
+    from = std::move(gap.key);
     from += '\0';  // the next possible key
   }
   expect_empty(in, from, range.end);
@@ -80,6 +81,12 @@ void add_delete(operations& to, const std::string& key) {
   to.Add()->mutable_request_delete_range()->set_key(key);
 }
 
+void add_delete(operations& to, const stored& which) {
+  auto& inner = *to.Add()->mutable_request_txn();
+  expect_created(inner, which.key, which.created);
+  add_delete(*inner.mutable_success(), which.key);
+}
+
 rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name) {
   const auto& next = heirs.front();
   auto& out = *to.Add()->mutable_request_txn();
@@ -92,6 +99,8 @@ rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, cons
   add_compare(out, rpc::Compare::MOD, rpc::Compare::EQUAL, next.key)
       .set_mod_revision(next.modified);
   marks with;
+  with.sequence = next.sequence;
+  with.since_ms = next.since_ms;
   with.token = fencing_token{static_cast<std::uint64_t>(next.created)};
   with.heirs.assign(heirs.begin() + 1, heirs.end());
   add_mark(*out.mutable_success(), next.key, with);
@@ -103,6 +112,8 @@ void add_call(operations& to, const place& waiter) {
   add_compare(inner, rpc::Compare::MOD, rpc::Compare::EQUAL, waiter.key)
       .set_mod_revision(waiter.modified);
   marks with;
+  with.sequence = waiter.owner.sequence;
+  with.since_ms = waiter.since_ms;
   with.called = waiter.version + 1;
   add_mark(*inner.mutable_success(), waiter.key, with);
 }
@@ -120,12 +131,10 @@ rpc::RangeRequest range_of(const std::string& key) {
   return out;
 }
 
-line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name,
-             std::span<const std::string> without) {
+line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name) {
   std::vector<place> all;
   for (const auto& kv : kvs)
-    if (lies_in(name, kv.key()) && std::ranges::find(without, kv.key()) == without.end())
-      all.push_back(read_place(kv));
+    if (lies_in(name, kv.key())) all.push_back(read_place(kv));
   return line{std::move(all)};
 }
 

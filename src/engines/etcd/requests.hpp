@@ -33,7 +33,7 @@ using operations = google::protobuf::RepeatedPtrField<rpc::RequestOp>;
 
 void expect_created(rpc::TxnRequest& in, const std::string& key, std::int64_t revision);
 // Nothing lies in the range but, perhaps, these keys.
-void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::span<const std::string> but);
+void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::vector<stored> but);
 // Nothing in the range was created or changed after this revision. (What went is not noticed.)
 void expect_unchanged(rpc::TxnRequest& in, const key_range& range, std::int64_t since);
 
@@ -42,6 +42,8 @@ void add_range(operations& to, const std::string& key);
 void add_put(operations& to, const std::string& key, std::string value, std::int64_t lease);
 void add_touch(operations& to, const std::string& key);
 void add_delete(operations& to, const std::string& key);
+// Only if it is the one that was created then: the key may be in use again when this is carried out.
+void add_delete(operations& to, const stored& which);
 // To the first of the heirs, who is told the others, if it is still there as we know it. Otherwise the line is read.
 rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name);
 // It shall look at the line. Nobody came in over its head.
@@ -50,9 +52,8 @@ void add_call(operations& to, const place& waiter);
 rpc::RangeRequest range_of(const key_range& range);
 rpc::RangeRequest range_of(const std::string& key);
 
-// What lies directly under the name, but not these keys.
-line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name,
-             std::span<const std::string> without = {});
+// What lies directly under the name.
+line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name);
 
 template <class Message>
 std::string bytes_of(const Message& what) {

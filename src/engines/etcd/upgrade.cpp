@@ -76,7 +76,7 @@ verb<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, way ho
   rpc::TxnRequest out;
   expect_created(out, old.key, old.created);
   expect_created(out, who.key, 0);
-  add_put(*out.mutable_success(), who.key, std::string{who.ask.label}, who.under.id);
+  add_put(*out.mutable_success(), who.key, value_of(*who.mine), who.under.id);
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
   if (!got) co_return std::move(got).error();
   co_return got->said.succeeded();
@@ -106,7 +106,7 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
   with.token = held.token;
   rpc::TxnRequest out;
   expect_created(out, key, created);
-  add_put(*out.mutable_success(), key, make_value(mine->label, with), under->id);
+  add_put(*out.mutable_success(), key, value_of(*mine, with), under->id);
   if (has_heirs) add_range(*out.mutable_success(), keys_of(how_.root, held.name));
   const auto sent = clock_.now();
   auto got = co_await transact(std::move(out), held.name, {under->id}, how);

@@ -114,7 +114,7 @@ verb<lock_info> etcd_engine::inspect_verb(std::string_view name, way how) {
   if (!leaving.empty()) {
     auto places = seen->of.all();
     std::erase_if(places, [&](const place& one) {
-      return std::ranges::find(leaving, one.key) != leaving.end();
+      return std::ranges::find(leaving, stored{one.key, one.created}) != leaving.end();
     });
     for (auto& one : places) one.stands = standing::waiter;
     seen->of = line{std::move(places)};
@@ -176,19 +176,19 @@ result<std::size_t> etcd_engine::revoke(std::string_view name, const call& limit
 verb<std::size_t> etcd_engine::revoke_verb(std::string_view name, way how) {
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
-  std::vector<std::string> keys;
+  std::vector<stored> keys;
   std::size_t holders = 0;
   std::int64_t last = 0;
   for (const auto& one : seen->of.all()) {
     if (one.stands == standing::holder) ++holders;
     if (one.stands != standing::holder && one.stands != standing::hidden) continue;
-    keys.push_back(one.key);
+    keys.push_back({one.key, one.created});
     last = one.created;
   }
   while (!keys.empty()) {
     const auto count = std::min(most_at_once, keys.size());
     const auto first = keys.end() - static_cast<std::ptrdiff_t>(count);
-    std::vector<std::string> some{first, keys.end()};
+    std::vector<stored> some{first, keys.end()};
     keys.erase(first, keys.end());
     if (auto away = co_await remove(name, std::move(some), how); !away)
       co_return std::move(away).error();

@@ -1,0 +1,68 @@
+// Which keys a client uses again, and which it does not.
+#include "engines/etcd/book.hpp"
+
+#include <gtest/gtest.h>
+
+namespace holdfast::engines::etcd {
+namespace {
+
+class etcd_book : public ::testing::Test {
+ protected:
+  book::ref enter(std::string_view name = "a") {
+    request ask;
+    ask.name = name;
+    ask.owner.sequence = ++last_;
+    auto out = all_.find_or_make(ask);
+    const auto lock = all_.lock();
+    out->slot = all_.take_slot(name);
+    return out;
+  }
+  void drop(const book::ref& which, bool is_gone = true) {
+    const auto lock = all_.lock();
+    all_.drop(*which, is_gone);
+  }
+
+  book all_;
+  std::uint64_t last_ = 0;
+};
+
+TEST_F(etcd_book, the_smallest_free_slot_is_taken) {
+  const auto one = enter(), two = enter(), three = enter(), other = enter("b");
+  EXPECT_EQ(one->slot, 0U);
+  EXPECT_EQ(two->slot, 1U);
+  EXPECT_EQ(three->slot, 2U);
+  EXPECT_EQ(other->slot, 0U) << "each name has its own";
+  drop(two);
+  EXPECT_EQ(enter()->slot, 1U);
+  EXPECT_EQ(enter()->slot, 3U);
+}
+
+TEST_F(etcd_book, slot_of_one_that_is_leaving_is_not_free) {
+  const auto one = enter();
+  ASSERT_TRUE(all_.begin_release(*one));
+  EXPECT_EQ(enter()->slot, 1U);
+  drop(one);
+  EXPECT_EQ(enter()->slot, 0U);
+}
+
+TEST_F(etcd_book, slot_is_given_up_when_its_key_may_be_there_or_come_yet) {
+  const auto lost = enter();
+  drop(lost, false);
+  const auto doubtful = enter();
+  EXPECT_EQ(doubtful->slot, 1U);
+  doubtful->in_doubt = true;
+  drop(doubtful);
+  EXPECT_EQ(enter()->slot, 2U);
+}
+
+TEST_F(etcd_book, slot_is_given_back_once) {
+  const auto one = enter();
+  drop(one);
+  const auto two = enter();
+  drop(one);
+  EXPECT_EQ(two->slot, 0U);
+  EXPECT_EQ(enter()->slot, 1U);
+}
+
+}  // namespace
+}  // namespace holdfast::engines::etcd

@@ -85,4 +85,9 @@ std::vector<stored> keys_in(const std::vector<book::ref>& entries) {
   return out;
 }
 
+void learn_heirs(entry& holder, const line& seen, const place& own) {
+  holder.heirs = own.hands_over() ? seen.heirs_of(own) : std::vector<heir>{};
+  holder.more_heirs = holder.heirs.size() == line::most_heirs;
+}
+
 }  // namespace holdfast::engines::etcd

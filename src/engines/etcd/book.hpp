@@ -2,7 +2,7 @@
 // request is sent until its key is certainly gone.
 #pragma once
 
-#include "engines/etcd/place.hpp"
+#include "engines/etcd/line.hpp"
 #include "engines/etcd/session.hpp"
 
 #include <holdfast/engine.hpp>
@@ -90,5 +90,7 @@ class book {
 };
 
 std::vector<stored> keys_in(const std::vector<book::ref>& entries);
+// To whom the holder hands over, as `seen` shows it. REQUIRES: the book's lock() is held.
+void learn_heirs(entry& holder, const line& seen, const place& own);
 
 }  // namespace holdfast::engines::etcd

@@ -15,8 +15,7 @@ using standing = place::standing;
 void etcd_engine::note_heirs(entry& holder, const sight& seen, const place& own) {
   const auto lock = book_.lock();
   holder.granted_at = seen.revision;
-  holder.heirs = own.hands_over() ? seen.of.heirs_of(own) : std::vector<heir>{};
-  holder.more_heirs = holder.heirs.size() == line::most_heirs;
+  learn_heirs(holder, seen.of, own);
 }
 
 std::vector<heir> etcd_engine::heirs_of(const entry& holder) const {
@@ -34,15 +33,11 @@ verb<void> etcd_engine::find_heirs(book::ref holder, way how) {
     if (known || holder->mode != lock_mode::exclusive) co_return result<void>{};
   }
   auto seen = co_await look(holder->name, how);
-  if (!seen) co_return result<void>{};
-  if (const auto* own = seen->of.find(holder->key)) {
-    const auto granted_at = holder->granted_at;
-    note_heirs(*holder, *seen, *own);
-    const auto lock = book_.lock();
-    holder->granted_at = granted_at;
-    co_return result<void>{};
-  }
-  co_return result<void>{};  // a later request of ours has taken it along, and called the next one
+  const auto* own = seen ? seen->of.find(holder->key) : nullptr;
+  if (own == nullptr) co_return result<void>{};  // or a later request of ours has taken it along
+  const auto lock = book_.lock();
+  learn_heirs(*holder, seen->of, *own);
+  co_return result<void>{};
 }
 
 verb<void> etcd_engine::call_next(std::string_view name, const line& seen, std::int64_t after,

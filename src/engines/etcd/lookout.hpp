@@ -66,14 +66,17 @@ class lookout {
   };
 
   using by_name = std::multimap<std::string, book::ref>;  // waiters; may have left
-  template <class Work>
-  void for_each_waiting(by_name& of, const std::string& name, Work work);
+  static void add(by_name& to, const book::ref& waiter);
+  static void take_out(by_name& from, const book::ref& waiter);
+  std::vector<book::ref> still_waiting(by_name& of, const std::string& name);
+  void hold(entry& waiter, fencing_token token);  // REQUIRES: the book's guard is held
   void tell(const entry& waiter, bool granted);
   std::shared_ptr<mirror> mirror_of(watch_kind kind, const std::string& name);
   void changed(watch_kind kind, const std::string& name, mirror& now);
   void serve(const std::string& name, const line& now, std::int64_t revision);
   void serve(entry& waiter, const line& now, std::int64_t revision);
   void sleep(const book::ref& waiter);
+  void wake_up(const book::ref& sleeper);
   void rouse(entry& sleeper, const line& own, std::int64_t revision);
   std::shared_ptr<mirror> own_line_of(const std::string& name, std::int64_t lease);
   void note_contention(const std::string& name, bool contended);

@@ -1,0 +1,172 @@
+// The sleepers' part of the lookout: waiters to whom somebody will hand over. They look at their own keys only, and after
+// a while at the one before them, which may have died.
+#include "engines/etcd/lookout.hpp"
+
+namespace holdfast::engines::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kept = 2s;      // the copy of own keys, after its last use
+constexpr auto trusting = 1s;  // this long a sleeper relies on the one before it
+constexpr auto news_take = 50ms;
+
+}  // namespace
+
+// The key before that of a sleeper. When it has gone, the sleeper asks where it stands.
+class lookout::one_before final : private watcher, public std::enable_shared_from_this<one_before> {
+ public:
+  one_before(lookout& in, stored before, std::uint64_t number)
+      : in_(in), before_(std::move(before)), number_(number) {
+    id_ = in.watches_.add(before_.key, *this);
+  }
+  ~one_before() { in_.watches_.remove(id_); }
+  const stored& before() const noexcept { return before_; }
+  // The sleeper lies down again, and has seen this key when it last asked: too early, if it has gone by now.
+  void check() {
+    if (gone_) in_.room_.look_again(number_);
+  }
+
+ private:
+  class looking;
+  void on_watching(std::int64_t) noexcept override;
+  void on_events(const rpc::WatchResponse& what) noexcept override {
+    if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
+  }
+  void looked(bool known, const rpc::RangeResponse& now) {
+    if (!known) return in_.room_.look_again(number_);
+    const bool there = now.kvs_size() > 0 && now.kvs(0).create_revision() == before_.created;
+    if (!there) is_gone();
+  }
+  // As a rule it has handed over, and the news of that is on its way.
+  void is_gone() {
+    gone_ = true;
+    in_.cluster_.driver().at(std::chrono::steady_clock::now() + news_take,
+                             [self = weak_from_this()] {
+                               if (const auto still = self.lock()) still->check();
+                             });
+  }
+
+  lookout& in_;
+  const stored before_;
+  const std::uint64_t number_;
+  watches::id id_ = 0;
+  bool gone_ = false;
+};
+
+// It may have gone before the watch stood.
+class lookout::one_before::looking final : public cluster::handler {
+ public:
+  explicit looking(std::weak_ptr<one_before> to, const std::string& key) : to_(std::move(to)) {
+    auto ask = range_of(key);
+    ask.set_keys_only(true);
+    what_ = {method::range, bytes_of(ask)};
+    limits_.deadline = std::chrono::steady_clock::now() + 3s;
+  }
+  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
+
+ private:
+  void on_answer(answer said) noexcept override {
+    rpc::RangeResponse in;
+    const bool known = said.got && said.got->ok() && in.ParseFromString(said.got->body);
+    const auto to = to_.lock();
+    if (to && !to->in_.ending_) to->looked(known, in);
+    delete this;
+  }
+  const std::weak_ptr<one_before> to_;
+  question what_;
+  call limits_;
+};
+
+void lookout::one_before::on_watching(std::int64_t) noexcept {
+  (new looking{weak_from_this(), before_.key})->go(in_.cluster_);
+}
+
+void lookout::sleep(const book::ref& waiter) {
+  std::int64_t lease = 0;
+  stored before;
+  {
+    const auto lock = book_.lock();
+    lease = waiter->lease;
+    before = waiter->before;
+  }
+  take_out(waiters_, waiter);
+  add(sleepers_, waiter);
+  const auto own = own_line_of(waiter->name, lease);
+  if (const auto at = before_.find(waiter->owner.sequence); at != before_.end()) {
+    if (at->second->before() == before) {
+      at->second->check();
+    } else {
+      before_.erase(at);
+    }
+  }
+  if (own->is_true()) rouse(*waiter, own->as_line(), own->revision());
+}
+
+void lookout::wake_up(const book::ref& sleeper) {
+  take_out(sleepers_, sleeper);
+  before_.erase(sleeper->owner.sequence);
+}
+
+std::shared_ptr<mirror> lookout::own_line_of(const std::string& name, std::int64_t lease) {
+  auto& slot = own_lines_[name];
+  if (slot.copy && slot.lease != lease) slot.copy->end();
+  if (!slot.copy || slot.lease != lease) {
+    slot.lease = lease;
+    slot.copy = std::make_shared<mirror>(cluster_, watches_, keys_of(root_, name, lease),
+                                         [this, name](mirror& now) {
+                                           if (ending_) return;
+                                           const auto own = now.as_line();
+                                           for (const auto& one : still_waiting(sleepers_, name))
+                                             rouse(*one, own, now.revision());
+                                         });
+    slot.copy->begin();
+  }
+  slot.copy->used_at = clock_.now();
+  return slot.copy;
+}
+
+// `own`: nothing but keys of this client, so nothing follows from their order.
+void lookout::rouse(entry& sleeper, const line& own, std::int64_t revision) {
+  bool granted = false;
+  {
+    const auto lock = book_.lock();
+    if (sleeper.is != entry::state::waiting || revision < sleeper.created) return;
+    const auto* key = own.find(sleeper.key);
+    if (key != nullptr && key->created != sleeper.created) key = nullptr;
+    if (key != nullptr && !key->entered && key->modified <= sleeper.looked) return;
+    granted = key != nullptr && key->entered;
+    if (granted) {
+      hold(sleeper, key->token);
+      sleeper.granted_at = key->modified;
+      sleeper.heirs = key->heirs;
+      sleeper.more_heirs = true;
+    }
+  }
+  tell(sleeper, granted);
+}
+
+void lookout::tend_sleepers() {
+  const auto now = clock_.now();
+  for (const auto& [name, one] : sleepers_) {
+    const auto number = one->owner.sequence;
+    stored before;
+    {
+      const auto lock = book_.lock();
+      if (one->is != entry::state::waiting || now - one->since < trusting) continue;
+      before = one->before;
+    }
+    auto& slot = before_[number];
+    if (!slot || slot->before() != before)
+      slot = std::make_shared<one_before>(*this, before, number);
+  }
+  std::erase_if(own_lines_, [&](auto& one) {
+    if (sleepers_.contains(one.first)) one.second.copy->used_at = now;
+    if (now - one.second.copy->used_at < kept) return false;
+    one.second.copy->end();
+    return true;
+  });
+}
+
+}  // namespace holdfast::engines::etcd

@@ -1,7 +1,7 @@
-// What breaks here: the chain in which each holder hands over to the next one, who looks at nothing but its own key. Keys
-// vanish from it, waiters give up, holders are broken or shrink. What must hold: everybody is served in order (L2), with
-// rising tokens (S1), and whoever lost its place knows at once. All that the store shows is looked at, so that nobody is
-// saved by the look at the key before its own, which sleepers take after a while.
+// What breaks here: the chain in which each holder hands over to the next one, who looks at nothing but its own key.
+// Keys vanish from it, waiters give up, holders are broken or shrink. What must hold: everybody is served in order
+// (L2), with rising tokens (S1), and whoever lost its place knows at once. Where it is possible the store is looked at,
+// too: nobody shall be saved by the look at the key before its own, which sleepers take after a while.
 #include "faults/etcd_faults.hpp"
 
 #include <deque>
@@ -30,6 +30,14 @@ class etcd_heirs : public etcd_faults {
   result<lease> hold() {
     ++length_;
     return all_.emplace_back(server_).lock.acquire({.ttl = 30s});
+  }
+  // A line of so many, the first of which holds, and had to wait for that: it hands over.
+  result<lease> first_of(std::size_t count) {
+    auto held = hold();
+    EXPECT_TRUE(is_ok(held));
+    for (std::size_t i = 0; i < count; ++i) line_up();
+    EXPECT_TRUE(is_ok(held->release()));
+    return served(1);
   }
   // The n-th one of the line has got it.
   result<lease> served(std::size_t n) {
@@ -138,11 +146,7 @@ TEST_F(etcd_heirs, that_have_left_are_passed_over) {
 }
 
 TEST_F(etcd_heirs, of_a_broken_holder_are_called) {
-  auto held = hold();
-  ASSERT_TRUE(is_ok(held));
-  for (int i = 0; i < 3; ++i) line_up();
-  ASSERT_TRUE(is_ok(held->release()));
-  auto first = served(1);
+  auto first = first_of(3);
   ASSERT_TRUE(is_ok(first));
   const auto broken = all_.front().own.revoke("stock");
   ASSERT_TRUE(is_ok(broken));
@@ -156,11 +160,7 @@ TEST_F(etcd_heirs, of_a_broken_holder_are_called) {
 }
 
 TEST_F(etcd_heirs, of_a_holder_that_becomes_a_reader_look_at_the_line) {
-  auto held = hold();
-  ASSERT_TRUE(is_ok(held));
-  for (int i = 0; i < 3; ++i) line_up();
-  ASSERT_TRUE(is_ok(held->release()));
-  auto first = served(1);
+  auto first = first_of(3);
   ASSERT_TRUE(is_ok(first));
   ASSERT_TRUE(is_ok(all_.at(1).lock.downgrade(*first)));
   EXPECT_TRUE(wait_until([&] { return is_touched(1); }));
@@ -172,11 +172,7 @@ TEST_F(etcd_heirs, of_a_holder_that_becomes_a_reader_look_at_the_line) {
 
 // Nobody says anything: a holder and those behind it vanish all at once. The one behind them looks after a while.
 TEST_F(etcd_heirs, notice_by_themselves_when_everybody_before_them_has_died) {
-  auto held = hold();
-  ASSERT_TRUE(is_ok(held));
-  for (int i = 0; i < 4; ++i) line_up();
-  ASSERT_TRUE(is_ok(held->release()));
-  auto first = served(1);
+  auto first = first_of(4);
   ASSERT_TRUE(is_ok(first));
   std::vector<std::int64_t> dead;
   for (const std::size_t n : {0U, 1U}) dead.push_back(entry(n).lease);

@@ -209,8 +209,8 @@ TEST_F(etcd_operators, full_server_refuses_new_locks_and_takes_old_ones_back) {
 
 // ---- names and strangers
 
-// etcd keeps every key that ever was in its index, until its history is compacted, and looks through all of a name's for
-// each question: so a client has few of them, and each is its own once, never two owners' at a time.
+// etcd keeps every key that ever was in its index, until its history is compacted, and looks through all of a name's
+// for each question: so a client has few of them, and none is two owners' at a time.
 TEST_F(etcd_operators, history_has_few_keys_however_often_a_lock_was_taken) {
   const etcd_server server;
   const auto a = client::open(server.url()), b = client::open(server.url());

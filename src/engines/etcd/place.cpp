@@ -28,14 +28,6 @@ std::string_view next_part(std::string_view& text, char divider) {
   return out;
 }
 
-std::optional<lock_mode> mode_of(std::string_view letter) {
-  if (letter == "x") return lock_mode::exclusive;
-  if (letter == "s") return lock_mode::shared;
-  if (letter == "u") return lock_mode::upgradeable;
-  if (letter == "p") return lock_mode::permits;
-  return std::nullopt;
-}
-
 bool read_spec(std::string_view text, place& out) {
   const auto mode = mode_of(next_part(text, '.'));
   if (!mode) return false;
@@ -179,34 +171,6 @@ std::optional<std::string_view> name_in(std::string_view root, std::string_view 
 
 bool lies_in(const key_range& name, std::string_view key) noexcept {
   return key.starts_with(name.first) && key.find('/', name.first.size()) == std::string_view::npos;
-}
-
-std::uint64_t weight_of(lock_mode mode, std::uint64_t permits) noexcept {
-  switch (mode) {
-    case lock_mode::exclusive:
-      return rw_capacity;
-    case lock_mode::shared:
-      return 1;
-    case lock_mode::upgradeable:
-      return upgradeable_weight;
-    case lock_mode::permits:
-      return permits;
-  }
-  return rw_capacity;
-}
-
-char letter_of(lock_mode mode) noexcept {
-  switch (mode) {
-    case lock_mode::exclusive:
-      return 'x';
-    case lock_mode::shared:
-      return 's';
-    case lock_mode::upgradeable:
-      return 'u';
-    case lock_mode::permits:
-      return 'p';
-  }
-  return 'x';
 }
 
 std::string make_key(std::string_view root, std::string_view name, const key_parts& parts) {

@@ -14,11 +14,17 @@
 //
 // Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
 //
-// MARKS, one word each: o=HEX, s=HEX: SEQUENCE and SINCE, where the key does not say them; g: it is granted, and its token is the revision of this value; m=s, m=u: its mode is this by
-// now; t=HEX: its token, kept through a change of value; n=KEY:CREATED:SEQUENCE:SINCE,...: who comes next (of the key
-// what follows the name), told to it by the holder who handed over to it (line.hpp); c=HEX: called to look at the line,
-// by a value of this version.
+// MARKS, one word each:
+//   o=HEX s=HEX   SEQUENCE and SINCE, where the key does not say them
+//   g             it is granted, and its token is the revision of this value
+//   t=HEX         its token, kept through a change of value; it is granted
+//   m=s m=u       its mode is this by now
+//   n=KEY:CREATED:SEQUENCE:SINCE,...   who comes next (of the key what follows the name), told to it by the holder who
+//                 handed over to it (line.hpp)
+//   c=HEX         called to look at the line, by a value of this version
 #pragma once
+
+#include "engines/modes.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -45,9 +51,6 @@ key_range keys_of(std::string_view root, std::string_view name, std::int64_t lea
 key_range keys_from(std::string_view prefix);  // all that begin with it
 // The name of the lock that a key belongs to; nothing: it is no lock's.
 std::optional<std::string_view> name_in(std::string_view root, std::string_view key);
-
-std::uint64_t weight_of(lock_mode mode, std::uint64_t permits = 1) noexcept;
-char letter_of(lock_mode mode) noexcept;
 
 // A key, and when it was created: it can be another one's afterwards.
 struct stored {

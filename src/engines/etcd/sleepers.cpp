@@ -1,5 +1,5 @@
-// The sleepers' part of the lookout: waiters to whom somebody will hand over. They look at their own keys only, and after
-// a while at the one before them, which may have died.
+// The sleepers' part of the lookout: waiters to whom somebody will hand over. They look at their own keys only, and
+// after a while at the one before them, which may have died.
 #include "engines/etcd/lookout.hpp"
 
 namespace holdfast::engines::etcd {

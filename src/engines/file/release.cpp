@@ -1,6 +1,8 @@
 // release, renew, downgrade: what a holder does.
 #include "engines/file/file_engine.hpp"
 
+#include "engines/modes.hpp"
+
 #include <fmt/format.h>
 
 namespace holdfast::engines::file {
@@ -127,7 +129,7 @@ result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call
   entry* one = at.find_holder(held, in);
   const auto now = env_.time.now();
   if (one == nullptr || at.is_gone(*one, now)) return not_held_error(held.name);
-  const std::uint64_t weight = to == lock_mode::shared ? 1 : upgradeable_weight;
+  const auto weight = weight_of(to);
   if (weight > one->weight) {
     return error{errc::misconfigured,
                  fmt::format("The lock \"{}\" is held as {}; it cannot be downgraded to {}.",

@@ -1,6 +1,7 @@
 #include "engines/memory/store.hpp"
 
 #include "engines/grant_rule.hpp"
+#include "engines/modes.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -15,10 +16,6 @@ std::uint64_t wall_clock_microseconds() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
-}
-
-std::uint64_t weight_of(lock_mode mode) {
-  return mode == lock_mode::shared ? 1 : upgradeable_weight;
 }
 
 steady_time saturating_add(steady_time from, nanoseconds length) {

@@ -1,6 +1,7 @@
 // Giving back, shrinking and renewing.
 #include "engines/mysql/mysql_engine.hpp"
 
+#include "engines/modes.hpp"
 #include "support/fork.hpp"
 #include "support/text.hpp"
 
@@ -15,10 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto between_sweeps = std::chrono::minutes{10};
-
-std::uint64_t weight_of(lock_mode mode) {
-  return mode == lock_mode::shared ? 1 : upgradeable_weight;
-}
 
 }  // namespace
 

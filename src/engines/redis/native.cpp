@@ -338,17 +338,16 @@ void native::start_release(const grant& held, const call& limits, completion<voi
 }
 
 result<grant> native::downgrade(const grant& held, lock_mode to, const call& limits) {
-  const auto weight = to == lock_mode::shared ? std::uint64_t{1} : upgradeable_weight;
   command what{scripts::downgrade(), 2, 3};
   what << key('l', held.name) << how_.prefix + "t" << owner_text(held.owner)
-       << (to == lock_mode::shared ? "s" : "u") << std::to_string(weight);
+       << std::string(1, letter_of(to)) << std::to_string(weight_of(to));
   const auto sent = clock_.now();
   const auto got = link_->run(link_->of(held.name), what, limits, held.name);
   if (!got) return got.error();
   const auto& items = got->values.front().items;
   if (items.size() != 2) return read_released(got, held).error();
   const auto ttl = unpack(held.handle).ttl;
-  return believed(held.name, held.owner, to, weight, held.token,
+  return believed(held.name, held.owner, to, weight_of(to), held.token,
                   sent + std::chrono::milliseconds{items[1].integer} - ttl, ttl);
 }
 
@@ -537,7 +536,7 @@ void native::on_message(std::string_view text) {
   won.token.value = next_number<std::uint64_t>(text);
   won.ttl = std::chrono::milliseconds{next_number<std::int64_t>(text)};
   won.server_us = next_number<std::int64_t>(text);
-  won.mode = mode_of(next_word(text));
+  won.mode = mode_in(next_word(text));
   won.weight = next_number<std::uint64_t>(text);
   // That the message reached us proves that we were listening when it was sent.
   rise_presence(

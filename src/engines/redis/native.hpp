@@ -17,6 +17,7 @@
 // "the answer says s, we had sent at t" allows. This trusts the server's clock as far as expiry in Redis does anyway.
 #pragma once
 
+#include "engines/modes.hpp"
 #include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
 
@@ -30,7 +31,9 @@
 
 namespace holdfast::engines::redis {
 
-lock_mode mode_of(std::string_view letter);
+inline lock_mode mode_in(std::string_view letter) {
+  return mode_of(letter).value_or(lock_mode::exclusive);
+}
 std::optional<owner_id> parse_owner(std::string_view text);
 
 class native final : public engine, private net::channel_listener {

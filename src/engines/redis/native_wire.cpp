@@ -14,20 +14,6 @@ namespace {
 using net::resp::value;
 using std::chrono::milliseconds;
 
-char mode_letter(lock_mode mode) {
-  switch (mode) {
-    case lock_mode::exclusive:
-      return 'x';
-    case lock_mode::shared:
-      return 's';
-    case lock_mode::upgradeable:
-      return 'u';
-    case lock_mode::permits:
-      return 'p';
-  }
-  return 'x';
-}
-
 // Rounded up: a grant must not end before it was asked to.
 std::int64_t in_ms(nanoseconds length) { return std::chrono::ceil<milliseconds>(length).count(); }
 
@@ -57,13 +43,6 @@ std::string_view word(std::string_view& text) {
 }
 
 }  // namespace
-
-lock_mode mode_of(std::string_view letter) {
-  if (letter == "s") return lock_mode::shared;
-  if (letter == "u") return lock_mode::upgradeable;
-  if (letter == "p") return lock_mode::permits;
-  return lock_mode::exclusive;
-}
 
 std::optional<owner_id> parse_owner(std::string_view text) {
   if (text.size() < 34 || text[32] != '-') return std::nullopt;
@@ -116,7 +95,7 @@ command native::enter_command(const request& ask) const {
     out << "x 1073741824 1073741824 f 0 1 -";
   } else {
     const bool upgrades = ask.replaces != nullptr;
-    out << fmt::format("{} {} {} {} {} {} {}", upgrades ? 'X' : mode_letter(ask.mode), ask.weight,
+    out << fmt::format("{} {} {} {} {} {} {}", upgrades ? 'X' : letter_of(ask.mode), ask.weight,
                        ask.capacity, ask.order == queue_order::fifo ? 'f' : 'b', ask.priority,
                        int{ask.wait}, upgrades ? owner_text(ask.replaces->owner) : "-");
   }
@@ -197,7 +176,7 @@ result<entered> native::read_entered(const result<answer>& got, const request& a
   granted(number(v.items[1]), sent + milliseconds{number(v.items[2])} - ask.ttl);
   if (v.items.size() >= 6) {  // settled: the store knows best
     const auto ttl = milliseconds{number(v.items[5])};
-    out.granted = believed(ask.name, ask.owner, mode_of(v.items[3].text),
+    out.granted = believed(ask.name, ask.owner, mode_in(v.items[3].text),
                            static_cast<std::uint64_t>(number(v.items[4])), out.granted.token,
                            sent + milliseconds{number(v.items[2])} - ttl, ttl);
   }
@@ -256,7 +235,7 @@ std::optional<holder_info> begin_entry(std::string_view owner, std::string_view&
   if (!id) return std::nullopt;
   holder_info out;
   out.owner = *id;
-  out.mode = mode_of(word(record));
+  out.mode = mode_in(word(record));
   out.weight = number<std::uint64_t>(word(record));
   return out;
 }

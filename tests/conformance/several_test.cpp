@@ -26,6 +26,20 @@ TEST_P(several, lock_all_takes_each_name_once_in_sorted_order) {
   EXPECT_TRUE(is_ok(lock_all(a, {})));
 }
 
+// What is still on its way out is no obstacle, and however many there are: they fit into one request or they do not.
+TEST_P(several, lock_all_of_many_names_again_and_again) {
+  const auto a = open();
+  for (const int count : {20, 60, 130}) {
+    std::vector<std::string> names;
+    for (int i = 0; i < count; ++i) names.push_back(name("n" + std::to_string(i)));
+    for (int round = 0; round < 3; ++round) {
+      auto all = lock_all(a, names, {.wait = patience});
+      ASSERT_TRUE(is_ok(all)) << count;
+      EXPECT_EQ(all->size(), names.size());
+    }
+  }
+}
+
 TEST_P(several, lock_all_is_all_or_nothing) {
   const auto a = open(), b = open();
   mutex taken{b, name("b")};

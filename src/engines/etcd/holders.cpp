@@ -19,11 +19,10 @@ class deletion final : public cluster::handler {
   explicit deletion(const std::vector<stored>& keys) {
     rpc::TxnRequest out;
     for (const auto& one : keys) {
-      if (one.created != 0) {
-        add_delete(*out.mutable_success(), one);
+      if (one.created == 0) {  // a ghost, whenever it comes; nobody uses that key again
+        add_delete(*out.mutable_success(), one.key);
       } else {
-        add_delete(*out.mutable_success(),
-                   one.key);  // whenever it comes; nobody uses that key again
+        add_delete(*out.mutable_success(), one);
       }
     }
     what_ = {method::txn, bytes_of(out)};

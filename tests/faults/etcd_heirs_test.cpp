@@ -4,7 +4,10 @@
 // too: nobody shall be saved by the look at the key before its own, which sleepers take after a while.
 #include "faults/etcd_faults.hpp"
 
+#include <atomic>
 #include <deque>
+#include <random>
+#include <thread>
 
 namespace holdfast::testing {
 namespace {
@@ -190,6 +193,70 @@ TEST_F(etcd_heirs, notice_by_themselves_when_everybody_before_them_has_died) {
   EXPECT_TRUE(is_ok(third->release()));
   expect_served(4);
   expect_served(2);
+}
+
+// The end of a session takes its keys, and tells nobody; so releases under way are waited for.
+TEST_F(etcd_heirs, of_clients_that_go_are_handed_the_lock_first) {
+  auto first = first_of(12);
+  ASSERT_TRUE(is_ok(first));
+  *first = lease{};  // sent
+  all_.pop_front();  // who held at the beginning
+  all_.pop_front();
+  for (std::size_t i = 2; i <= 12; ++i) {
+    auto next = served(0);
+    ASSERT_TRUE(is_ok(next)) << i;
+    EXPECT_TRUE(is_marked(0)) << i;
+    *next = lease{};
+    all_.pop_front();
+  }
+  EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
+}
+
+// Waiters of all kinds that come, give up, hold, shrink and go. Who is forgotten asleep wakes up a second later; that
+// must not be how the line moves.
+TEST_F(etcd_heirs, are_not_forgotten_whoever_comes_and_goes) {
+  std::atomic<int> writers{0}, readers{0}, overlaps{0}, grants{0}, late{0};
+  token_log tokens;
+  const auto end = std::chrono::steady_clock::now() + 6s;
+  const auto contend = [&](unsigned seed) {
+    std::minstd_rand dice{seed};  // NOLINT: the same each time
+    const auto one_in = [&](unsigned n) { return dice() % n == 0; };
+    const auto own = client::open(server_.url());
+    shared_mutex lock{own, "stock"};
+    while (std::chrono::steady_clock::now() < end) {
+      acquire_options how{.wait = one_in(3) ? dice() % 60 * 1ms : nanoseconds{3 * patience}};
+      how.own_token = true;
+      if (one_in(20)) how.label = "labelled";
+      const bool reads = one_in(8);
+      const auto begin = std::chrono::steady_clock::now();
+      auto held = reads ? lock.acquire_shared(how) : lock.acquire(how);
+      if (!held) {
+        EXPECT_TRUE(held.error().code() == errc::timed_out || held.error().code() == errc::busy)
+            << held.error().message();
+        continue;
+      }
+      ++grants;
+      if (std::chrono::steady_clock::now() - begin > 1s) ++late;
+      auto& others = reads ? writers : readers;
+      auto& same = reads ? readers : writers;
+      if ((++same > 1 && !reads) || others > 0) ++overlaps;
+      if (!reads) tokens.add(held->token());
+      std::this_thread::sleep_for(dice() % 1000 * 1us);  // the work
+      if (others > 0) ++overlaps;
+      --same;
+      const bool shrinks = !reads && one_in(10), waits = one_in(2);
+      EXPECT_TRUE(!shrinks || is_ok(lock.downgrade(*held)));
+      EXPECT_TRUE(!waits || is_ok(held->release()));
+    }
+  };
+  {
+    std::vector<std::jthread> pool;
+    for (unsigned i = 1; i <= 12; ++i) pool.emplace_back(contend, i);
+  }
+  EXPECT_EQ(overlaps, 0);
+  EXPECT_GT(grants, 100);
+  EXPECT_LE(late * 100, grants.load()) << late << " of " << grants;
+  EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
 }
 
 // An election's value is read by other programs: nobody writes to it.

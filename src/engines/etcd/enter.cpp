@@ -1,8 +1,6 @@
 // Asking for a lock.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include <algorithm>
-
 namespace holdfast::engines::etcd {
 
 namespace {
@@ -54,8 +52,6 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
       co_return co_await stand_verb(who, std::move(*seen), sent, how);
   }
   const auto leaving = book_.releasing(who.ask.name);
-  const bool heirs_unknown = std::ranges::any_of(
-      leaving, [&](const auto& one) { return one->more_heirs && heirs_of(*one).empty(); });
   const auto sent = clock_.now();
   auto got = co_await transact(enter_request(who, leaving), who.ask.name, {who.under.id}, how);
   if (!got) co_return failed(who, std::move(got).error());
@@ -68,9 +64,11 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
   if (got->said.succeeded())
     co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
   auto seen = sight_in(got->said, who.ask.name);
-  for (const auto& one : leaving)
-    if (heirs_unknown)
-      static_cast<void>(co_await call_next(who.ask.name, seen.of, one->created, how));
+  for (const auto& one : leaving) {
+    // Its heir was not known then, or had left.
+    auto called = call_next(who.ask.name, seen.of, one->created, one->granted_at, how);
+    static_cast<void>(co_await called);
+  }
   if (!who.ask.wait && seen.of.find(who.key) == nullptr)
     co_return co_await try_verb(who, std::move(seen), how);
   co_return co_await stand_verb(who, std::move(seen), sent, how);

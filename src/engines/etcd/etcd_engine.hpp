@@ -17,7 +17,10 @@
 
 #include <holdfast/engine.hpp>
 
+#include <condition_variable>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -114,11 +117,16 @@ class etcd_engine final : public engine, private session_listener {
   verb<void> remove(std::string_view name, std::vector<stored> keys, way how);
 
   // handover.cpp
+  class farewell;
+  void see_off() noexcept;  // waits for those who are on their way out, but not for long
   void note_heirs(entry& holder, const sight& seen, const place& own);
   std::vector<heir> heirs_of(const entry& holder) const;
   verb<void> find_heirs(book::ref holder, way how);
-  // Tells the one behind the key that was created at `after`, and is gone or holds no longer, if it may be asleep.
-  verb<void> call_next(std::string_view name, const line& seen, std::int64_t after, way how);
+  // Tells the one behind the key that was created at `after`, and is gone or holds no longer, if it may be asleep: it
+  // came before `until`.
+  static constexpr auto anybody = std::numeric_limits<std::int64_t>::max();
+  verb<void> call_next(std::string_view name, const line& seen, std::int64_t after,
+                       std::int64_t until, way how);
 
   // A transaction, with the failures as errors. `lease`: under which it puts keys; if that turns out to be gone, so is
   // the session.
@@ -169,6 +177,9 @@ class etcd_engine final : public engine, private session_listener {
   capabilities caps_;
   std::unique_ptr<cluster> cluster_;
   book book_;
+  std::mutex parting_;
+  std::condition_variable parted_;
+  std::size_t leaving_ = 0;  // verbs that take a key away, under way
   std::unique_ptr<session> session_;
   std::unique_ptr<waiting_room> room_;
   std::unique_ptr<lookout> lookout_;

@@ -12,6 +12,19 @@ namespace holdfast::engines::etcd {
 
 using standing = place::standing;
 
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience_at_the_end = 1s;
+
+}  // namespace
+
+void etcd_engine::see_off() noexcept {
+  std::unique_lock lock{parting_};
+  parted_.wait_for(lock, patience_at_the_end, [this] { return leaving_ == 0; });
+}
+
 void etcd_engine::note_heirs(entry& holder, const sight& seen, const place& own) {
   const auto lock = book_.lock();
   holder.granted_at = seen.revision;
@@ -41,10 +54,11 @@ verb<void> etcd_engine::find_heirs(book::ref holder, way how) {
 }
 
 verb<void> etcd_engine::call_next(std::string_view name, const line& seen, std::int64_t after,
-                                  way how) {
+                                  std::int64_t until, way how) {
   const auto* next = seen.first_after(after);
-  const bool asleep = next != nullptr && next->may_inherit() &&
-                      (next->stands == standing::holder || next == seen.first_waiter());
+  // Nobody need be called whom the one before it will hand over to.
+  const bool asleep =
+      next != nullptr && next->created < until && next->may_inherit() && !seen.may_sleep(*next);
   if (!asleep) co_return result<void>{};
   rpc::TxnRequest out;
   if (next->stands == standing::holder || next->overtaken()) {

@@ -1,5 +1,5 @@
 // Giving back, and asking what became of an unanswered request.
-#include "engines/etcd/etcd_engine.hpp"
+#include "engines/etcd/farewell.hpp"
 
 namespace holdfast::engines::etcd {
 
@@ -27,6 +27,7 @@ void etcd_engine::start_release(const grant& held, const call& limits,
 // From begin_release() on, which happens before this suspends, the key is gone in our own eyes. So whoever asks for the
 // same name afterwards finds it released, although requests may overtake each other on their way.
 verb<void> etcd_engine::release_verb(const grant& held, way how) {
+  const farewell until_done{*this};
   const auto mine = book_.find(held.owner);
   if (!mine || !book_.begin_release(*mine))
     co_return co_await release_stranger_verb(held.name, held.owner, how);
@@ -60,7 +61,8 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
     const auto& handed = got->said.responses(got->said.responses_size() - 1).response_txn();
     if (!handed.succeeded()) {
       const auto seen = sight_in(handed, held.name);  // the heir has left: the next one, then
-      static_cast<void>(co_await call_next(held.name, seen.of, mine->created, how));
+      static_cast<void>(
+          co_await call_next(held.name, seen.of, mine->created, mine->granted_at, how));
     }
   }
   co_return result<void>{};
@@ -109,6 +111,7 @@ void etcd_engine::start_leave(const ticket& place, const call& limits,
 }
 
 verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
+  const farewell until_done{*this};
   const auto mine = book_.find(place.owner);
   if (!mine) {
     auto away = co_await release_stranger_verb(place.name, place.owner, how);
@@ -135,7 +138,7 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
     if (unsure) lookout_->sweep_ghost(key);
     if (created != 0) {
       const auto seen = sight_in(away->said, place.name);
-      static_cast<void>(co_await call_next(place.name, seen.of, created, how));
+      static_cast<void>(co_await call_next(place.name, seen.of, created, anybody, how));
     }
   }
   if (mine->over) uncover(mine->over);

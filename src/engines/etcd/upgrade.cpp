@@ -93,11 +93,13 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
   const auto under = session_->current();
   std::string key;
   std::int64_t created = 0;
+  std::int64_t granted_at = 0;
   bool has_heirs = false;
   if (mine) {
     const auto lock = book_.lock();
     if (mine->is == entry::state::holding) key = mine->key;
     created = mine->created;
+    granted_at = mine->granted_at;
     has_heirs = mine->more_heirs || !mine->heirs.empty();
   }
   if (key.empty() || !under || under->id != mine->lease) co_return gone(held.name);
@@ -114,7 +116,7 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
   if (!got->said.succeeded()) co_return gone(held.name);
   if (has_heirs) {  // not any more: they look at the line from now on
     const auto seen = sight_in(got->said, held.name);
-    static_cast<void>(co_await call_next(held.name, seen.of, created, how));
+    static_cast<void>(co_await call_next(held.name, seen.of, created, granted_at, how));
   }
   const auto lock = book_.lock();
   mine->mode = to;

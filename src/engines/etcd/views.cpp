@@ -195,7 +195,7 @@ verb<std::size_t> etcd_engine::revoke_verb(std::string_view name, way how) {
   }
   if (holders > 0)
     if (const auto left = co_await look(name, how))
-      static_cast<void>(co_await call_next(name, left->of, last, how));
+      static_cast<void>(co_await call_next(name, left->of, last, anybody, how));
   co_return holders;
 }
 

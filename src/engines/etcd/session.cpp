@@ -158,7 +158,7 @@ void session::prove(steady_time since, steady_time deadline, proof done) {
     } else if (lease_->proven >= since) {
       known.emplace(*lease_);
     } else {
-      provers_.push_back({since, deadline, std::move(done)});
+      provers_.push_back({since, deadline, done});
     }
   }
   if (known) return done(std::move(*known));

@@ -129,7 +129,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
   if (ask.wait) {
     auto queued = queue_again(ask, limits);
     if (!queued) return std::move(queued).error();
-    if (*queued) return std::move(**queued);
+    if (*queued) return **queued;
   }
   return enter_slowly(ask, limits);
 }

@@ -15,9 +15,10 @@ error bad(const store_url& url, std::string_view what) {
   return {errc::misconfigured, fmt::format("The store address {} {}", url.str(), what)};
 }
 
-std::string text_option(const store_url& url, std::string_view key, std::string fallback = {}) {
+std::string text_option(const store_url& url, std::string_view key,
+                        std::string_view fallback = {}) {
   const auto* given = url.find(key);
-  return given == nullptr ? std::move(fallback) : *given;
+  return std::string{given == nullptr ? fallback : std::string_view{*given}};
 }
 
 result<void> read_place(const store_url& url, settings& out) {

@@ -96,6 +96,12 @@ std::int64_t number(std::string_view digits) {
   return digits.empty() ? 0 : std::stoll(std::string{digits});
 }
 
+std::string said_by(etcd_server::outcome ended, const std::vector<std::string>& words) {
+  if (ended.code == 0) return std::move(ended.said);
+  throw std::runtime_error(fmt::format("etcdctl {}: {}", fmt::join(words, " "),
+                                       ended.code ? ended.said : "no answer in time"));
+}
+
 }  // namespace
 
 availability etcd_server::available() {
@@ -118,7 +124,7 @@ etcd_server::etcd_server(options how) : how_(std::move(how)), data_(memory_if_po
     how_.ca_file = authority_->file();
   }
   for (std::size_t n = 0; n < how_.nodes; ++n) {
-    nodes_.push_back(std::make_unique<member>());
+    nodes_.push_back(at(n, [] { return std::make_unique<member>(); }));
     nodes_[n]->data = data_.file(name(n));
   }
   for (std::size_t n = 0; n < how_.nodes; ++n) launch(n);
@@ -132,21 +138,20 @@ etcd_server::~etcd_server() { kill_all(); }
 std::string etcd_server::cluster() const {
   std::string all;
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
-    all += fmt::format("{}{}=http://127.0.0.1:{}", n == 0 ? "" : ",", name(n),
-                       nodes_[n]->peer.number());
+    all += fmt::format("{}{}={}", n == 0 ? "" : ",", name(n), peer_url(n));
   }
   return all;
 }
 
 std::vector<std::string> etcd_server::command(std::size_t n, const char* state) const {
   const auto& self = *nodes_[n];
-  const auto client =
-      fmt::format("{}://127.0.0.1:{}", how_.tls ? "https" : "http", self.client.number());
-  const auto peer = fmt::format("http://127.0.0.1:{}", self.peer.number());
+  const auto client = fmt::format("{}://{}", how_.tls ? "https" : "http", endpoint(n));
+  const auto peer = peer_url(n);
   std::vector<std::string> words{
       *server_program(), "--name=" + name(n), "--data-dir=" + self.data,
       "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
       "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+      // Of the loopback also in a network: we go there to ask, whatever the node is cut off from.
       fmt::format("--listen-metrics-urls=http://127.0.0.1:{}", self.metrics.number()),
       "--initial-cluster=" + cluster(), fmt::format("--initial-cluster-state={}", state),
       // Whoever finds a cluster of another test on a port that it remembers must not join it.
@@ -165,12 +170,14 @@ std::vector<std::string> etcd_server::command(std::size_t n, const char* state) 
     }
   }
   words.insert(words.end(), how_.flags.begin(), how_.flags.end());
+  // The way to anything but the loopback may lead over a proxy of this machine, which is not there.
+  if (how_.network != nullptr) words.insert(words.begin(), {*find_program("env"), "NO_PROXY=*"});
   return words;
 }
 
 void etcd_server::launch(std::size_t n, const char* state) {
   kill(n);
-  nodes_[n]->server = process{command(n, state), dir_.file(name(n) + ".log")};
+  at(n, [&] { nodes_[n]->server = process{command(n, state), dir_.file(name(n) + ".log")}; });
 }
 
 void etcd_server::await_health(std::size_t n) {
@@ -226,8 +233,7 @@ void etcd_server::replace(std::size_t n) {
   leader();  // what is asked while there is none can go astray
   etcdctl({"member", "remove", id});
   fs::remove_all(nodes_[n]->data);
-  etcdctl({"member", "add", name(n),
-           fmt::format("--peer-urls=http://127.0.0.1:{}", nodes_[n]->peer.number())});
+  etcdctl({"member", "add", name(n), "--peer-urls=" + peer_url(n)});
   launch(n, "existing");
   await_health(n);
 }
@@ -238,8 +244,8 @@ std::string etcd_server::log(std::size_t n) const { return text_of(dir_.file(nam
 
 std::optional<std::string> etcd_server::http_get(std::size_t n, std::string_view path) const {
   if (!nodes_[n]->is_up()) return std::nullopt;
-  const auto reply =
-      http_exchange(nodes_[n]->metrics.number(), fmt::format("GET {} HTTP/1.0\r\n\r\n", path));
+  const auto request = fmt::format("GET {} HTTP/1.0\r\n\r\n", path);
+  const auto reply = at(n, [&] { return http_exchange(nodes_[n]->metrics.number(), request); });
   const auto body = reply.find("\r\n\r\n");
   if (body == std::string::npos) return std::nullopt;
   return reply.substr(body + 4);
@@ -286,28 +292,50 @@ std::size_t etcd_server::leader() const {
 
 // ---- addresses and etcdctl
 
+std::string etcd_server::host(std::size_t n) const {
+  return how_.network == nullptr ? "127.0.0.1" : how_.network->address(n);
+}
+
+std::string etcd_server::endpoint(std::size_t n) const {
+  return fmt::format("{}:{}", host(n), port(n));
+}
+
+std::string etcd_server::peer_url(std::size_t n) const {
+  return fmt::format("http://{}:{}", host(n), nodes_[n]->peer.number());
+}
+
 std::string etcd_server::url() const {
   std::string all;
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    all += fmt::format("{}127.0.0.1:{}", n == 0 ? "" : ",", port(n));
+  for (std::size_t n = 0; n < nodes_.size(); ++n) all += (n == 0 ? "" : ",") + endpoint(n);
   return fmt::format("{}://{}", how_.tls ? "etcds" : "etcd", all);
 }
 
 std::string etcd_server::url(std::size_t n) const {
-  return fmt::format("{}://127.0.0.1:{}", how_.tls ? "etcds" : "etcd", port(n));
+  return fmt::format("{}://{}", how_.tls ? "etcds" : "etcd", endpoint(n));
 }
 
 std::string etcd_server::endpoints() const {
   std::string all;
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n]->is_up()) all += fmt::format("{}127.0.0.1:{}", all.empty() ? "" : ",", port(n));
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    const bool is_there =
+        nodes_[n]->is_up() && (how_.network == nullptr || !how_.network->is_cut(n));
+    if (is_there) all += (all.empty() ? "" : ",") + endpoint(n);
+  }
   return all;
 }
 
 std::vector<std::string> etcd_server::etcdctl_command(const std::vector<std::string>& words) const {
+  return command_over(endpoints(), words);
+}
+
+std::vector<std::string> etcd_server::command_over(const std::string& endpoints,
+                                                   const std::vector<std::string>& words) const {
   // Version 2 of the API is what an old etcdctl speaks unless told otherwise.
-  std::vector<std::string> all{find_program("env").value(), "ETCDCTL_API=3",
-                               find_program("etcdctl").value(), "--endpoints=" + endpoints(),
+  std::vector<std::string> all{find_program("env").value(),
+                               "ETCDCTL_API=3",
+                               "NO_PROXY=*",
+                               find_program("etcdctl").value(),
+                               "--endpoints=" + endpoints,
                                "--command-timeout=15s"};
   if (how_.tls) {
     all.push_back("--cacert=" + how_.ca_file);
@@ -322,22 +350,28 @@ std::vector<std::string> etcd_server::etcdctl_command(const std::vector<std::str
   return all;
 }
 
-etcd_server::outcome etcd_server::try_etcdctl(const std::vector<std::string>& words,
-                                              std::chrono::nanoseconds limit) const {
+etcd_server::outcome etcd_server::run(std::size_t place, const std::vector<std::string>& command,
+                                      std::chrono::nanoseconds limit) const {
   const auto output = dir_.file(fmt::format("etcdctl.{}", ++commands_));
   outcome ended;
-  ended.code = process{etcdctl_command(words), output}.wait(limit);
+  ended.code = at(place, [&] { return process{command, output}.wait(limit); });
   ended.said = text_of(output);
   fs::remove(output);
   while (ended.said.ends_with('\n')) ended.said.pop_back();
   return ended;
 }
 
+etcd_server::outcome etcd_server::try_etcdctl(const std::vector<std::string>& words,
+                                              std::chrono::nanoseconds limit) const {
+  return run(network_lab::hub, etcdctl_command(words), limit);
+}
+
 std::string etcd_server::etcdctl(const std::vector<std::string>& words) const {
-  auto ended = try_etcdctl(words);
-  if (ended.code == 0) return std::move(ended.said);
-  throw std::runtime_error(fmt::format("etcdctl {}: {}", fmt::join(words, " "),
-                                       ended.code ? ended.said : "no answer in time"));
+  return said_by(try_etcdctl(words), words);
+}
+
+std::string etcd_server::etcdctl_at(std::size_t n, const std::vector<std::string>& words) const {
+  return said_by(run(n, command_over(endpoint(n), words), std::chrono::seconds{20}), words);
 }
 
 void etcd_server::enable_auth(const std::string& user, const std::string& password,

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "support/certificates.hpp"
+#include "support/network_lab.hpp"
 #include "support/process.hpp"
 #include "support/required.hpp"
 #include "support/reserved_port.hpp"
@@ -43,6 +44,8 @@ class etcd_server {
     std::string ca_file{};
     // Of the command line, for every node: "--quota-backend-bytes=...", "--auth-token-ttl=1".
     std::vector<std::string> flags{};
+    // Node n lives at its place n, and the operator at its hub. None: all of them at the loopback of this machine.
+    const network_lab* network = nullptr;
   };
 
   // Are there etcd and etcdctl? From the PATH, or etcd from where HOLDFAST_ETCD_SERVER says.
@@ -55,7 +58,8 @@ class etcd_server {
   etcd_server& operator=(const etcd_server&) = delete;
   ~etcd_server();
 
-  // etcd://127.0.0.1:PORT,127.0.0.1:PORT and so on for all nodes, or for one; etcds:// over TLS. No credentials.
+  // etcd://127.0.0.1:PORT,127.0.0.1:PORT and so on for all nodes, or for one; etcds:// over TLS. No credentials. With
+  // the addresses of the network, if there is one.
   std::string url() const;
   std::string url(std::size_t node) const;
   std::size_t nodes() const noexcept { return nodes_.size(); }
@@ -81,7 +85,7 @@ class etcd_server {
   // Does it answer a linearizable read?
   bool is_healthy(std::size_t node) const;
 
-  // ---- the operator's hand: etcdctl, over the nodes that run; as root once there is one
+  // ---- the operator's hand: etcdctl, over the nodes that run and are not cut off; as root once there is one
   struct outcome {
     std::optional<int> code;  // none: it did not end in time
     std::string said;
@@ -90,6 +94,8 @@ class etcd_server {
                       std::chrono::nanoseconds limit = std::chrono::seconds{20}) const;
   // What it printed, without the last line end. Throws when it fails.
   std::string etcdctl(const std::vector<std::string>& words) const;
+  // The same, asking that node only, from where it lives.
+  std::string etcdctl_at(std::size_t node, const std::vector<std::string>& words) const;
   // The command line up to the words, for who runs it itself (etcdctl lock).
   std::vector<std::string> etcdctl_command(const std::vector<std::string>& words) const;
 
@@ -131,7 +137,19 @@ class etcd_server {
   };
 
   std::string name(std::size_t n) const { return "n" + std::to_string(n); }
+  std::string host(std::size_t n) const;
+  std::string endpoint(std::size_t n) const;  // for clients
+  std::string peer_url(std::size_t n) const;
+  // Runs it where the node lives, or at the hub.
+  template <class Act>
+  decltype(auto) at(std::size_t n, Act&& act) const {
+    return how_.network == nullptr ? act() : how_.network->at(n, act);
+  }
   std::string endpoints() const;
+  std::vector<std::string> command_over(const std::string& endpoints,
+                                        const std::vector<std::string>& words) const;
+  outcome run(std::size_t place, const std::vector<std::string>& command,
+              std::chrono::nanoseconds limit) const;
   std::string cluster() const;
   std::vector<std::string> command(std::size_t n, const char* state) const;
   void launch(std::size_t n, const char* state = "new");

@@ -12,8 +12,6 @@ namespace {
 
 class etcd_lease : public etcd_faults {};
 
-fencing_token token_in(const std::string& answer) { return {std::stoull(answer.substr(8))}; }
-
 // F12. At the usual pace of heartbeats a server grants 2 s to whoever asks for 1.
 TEST_F(etcd_lease, granted_ttl_counts_and_not_the_one_asked_for) {
   const etcd_server server{{.heartbeat = 100ms, .election = 1000ms}};
@@ -50,7 +48,7 @@ TEST_F(etcd_lease, killed_holder_frees_its_lock_when_its_lease_ends) {
     const auto took = std::chrono::steady_clock::now() - begin;
     ASSERT_TRUE(is_ok(held));
     EXPECT_LE(took, 2s + a.capabilities().expiry_slack + 1s) << "a busy machine has a second more";
-    EXPECT_GT(held->token(), token_in(answer));
+    EXPECT_GT(held->token(), scenarios::token_in(answer));
     EXPECT_TRUE(is_ok(held->release()));
   }
 }
@@ -74,27 +72,8 @@ TEST_F(etcd_lease, killed_waiter_is_passed_over_when_its_lease_ends) {
 TEST_F(etcd_lease, paused_holder_sees_the_truth_when_it_wakes) {
   const etcd_server server;
   const auto a = client::open(server.url());
-  mutex lock{a, "stock"};
-  for (int round = 0; round < 2; ++round) {
-    child paused{server.url() + "?session=2s"};
-    const auto answer = paused.ask("acquire stock 2s");
-    ASSERT_TRUE(answer.starts_with("granted ")) << answer;
-    auto waiting = acquire_later(lock);
-    ASSERT_TRUE(wait_for_entries(server, "stock", 2));
-    paused.pause();  // its connections stay open: only the ttl ends this
-    auto held = get(waiting);
-    ASSERT_TRUE(is_ok(held));
-    EXPECT_GT(held->token(), token_in(answer));
-    paused.tell("valid stock");  // lies in the pipe: the first thing it does when it wakes
-    paused.resume();
-    EXPECT_EQ(paused.hear(), "false");
-    EXPECT_TRUE(wait_until([&] { return paused.ask("lost stock") == "true"; }));
-    EXPECT_EQ(paused.ask("release stock"), "lost");
-    EXPECT_TRUE(held->valid());
-    EXPECT_TRUE(is_proven(server, *held)) << "it was not touched";
-    EXPECT_TRUE(paused.ask("acquire other 2s").starts_with("granted ")) << "with a new lease";
-    EXPECT_TRUE(is_ok(held->release()));
-  }
+  for (int round = 0; round < 2; ++round)
+    scenarios::holder_is_paused(server, a, server.url() + "?session=2s", "2s");
 }
 
 TEST_F(etcd_lease, busy_processors_cost_no_lease_of_two_seconds) {

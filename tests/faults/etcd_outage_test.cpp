@@ -14,28 +14,55 @@ bool is_renewed(const lease& held, steady_time since) {
   return wait_until([&] { return !held.valid() || held.valid_until() > since; }) && held.valid();
 }
 
-TEST_F(etcd_outage, killed_leader_costs_no_lease_and_waiters_are_served) {
-  etcd_server cluster{{.nodes = 3}};
-  const auto a = client::open(cluster.url() + "?session=6s"),
-             b = client::open(cluster.url() + "?session=6s");
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  token_log tokens;
-  for (int round = 0; round < 3; ++round) {
-    auto held = ours.acquire({.wait = patience, .ttl = 6s});
+// One holds and one waits while something happens to the cluster that must cost neither anything.
+class somebody_holds {
+ public:
+  somebody_holds(const etcd_server& cluster, std::chrono::seconds session)
+      : cluster_(cluster),
+        a_(client::open(url(session))),
+        b_(client::open(url(session))),
+        ttl_(session) {}
+
+  // `happens` is given the holder's lease.
+  template <class Happens>
+  void while_this(const Happens& happens) {
+    auto held = ours_.acquire({.wait = patience, .ttl = ttl_});
     ASSERT_TRUE(is_ok(held));
-    tokens.add(held->token());
-    auto waiting = acquire_later(theirs, {.ttl = 6s});
-    ASSERT_TRUE(wait_for_entries(cluster, "stock", 2));
-    const auto before = held->valid_until();
-    const auto leader = cluster.leader();
-    cluster.kill(leader);
-    EXPECT_TRUE(is_renewed(*held, before)) << "two of three are enough";
+    tokens_.add(held->token());
+    auto waiting = acquire_later(theirs_, {.ttl = ttl_});
+    ASSERT_TRUE(wait_for_entries(cluster_, "stock", 2));
+    happens(*held);
+    EXPECT_TRUE(is_proven(cluster_, *held));
+    EXPECT_FALSE(is_ready(waiting));
     EXPECT_TRUE(is_ok(held->release()));
     auto other = get(waiting);
     ASSERT_TRUE(is_ok(other));
-    tokens.add(other->token());
-    EXPECT_TRUE(is_proven(cluster, *other));
+    tokens_.add(other->token());
+    EXPECT_TRUE(is_proven(cluster_, *other));
     EXPECT_TRUE(is_ok(other->release()));
+  }
+
+ private:
+  std::string url(std::chrono::seconds session) const {
+    return fmt::format("{}?session={}s", cluster_.url(), session.count());
+  }
+  const etcd_server& cluster_;
+  const client a_, b_;
+  const nanoseconds ttl_;
+  mutex ours_{a_, "stock"}, theirs_{b_, "stock"};
+  token_log tokens_;
+};
+
+TEST_F(etcd_outage, killed_leader_costs_no_lease_and_waiters_are_served) {
+  etcd_server cluster{{.nodes = 3}};
+  somebody_holds lock{cluster, 6s};
+  for (int round = 0; round < 3; ++round) {
+    const auto leader = cluster.leader();
+    lock.while_this([&](const lease& held) {
+      const auto before = held.valid_until();
+      cluster.kill(leader);
+      EXPECT_TRUE(is_renewed(held, before)) << "two of three are enough";
+    });
     cluster.restart(leader);
   }
   EXPECT_TRUE(leaves_nothing(cluster)) << left_behind(cluster);
@@ -44,27 +71,14 @@ TEST_F(etcd_outage, killed_leader_costs_no_lease_and_waiters_are_served) {
 // Its connections stay open, and nothing on them answers: a try must not take long (7 s were measured without a limit).
 TEST_F(etcd_outage, leader_stopped_for_longer_than_the_ttl_costs_no_lease) {
   etcd_server cluster{{.nodes = 3}};
-  const auto a = client::open(cluster.url() + "?session=5s"),
-             b = client::open(cluster.url() + "?session=5s");
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  token_log tokens;
+  somebody_holds lock{cluster, 5s};
   for (int round = 0; round < 2; ++round) {
-    auto held = ours.acquire({.wait = patience, .ttl = 5s});
-    ASSERT_TRUE(is_ok(held));
-    tokens.add(held->token());
-    auto waiting = acquire_later(theirs, {.ttl = 5s});
-    ASSERT_TRUE(wait_for_entries(cluster, "stock", 2));
     const auto leader = cluster.leader();
-    cluster.stop(leader);
-    const auto stopped = std::chrono::steady_clock::now();
-    EXPECT_TRUE(is_renewed(*held, stopped + 11s)) << "6 s later: round " << round;
-    EXPECT_FALSE(is_ready(waiting));
-    EXPECT_TRUE(is_ok(held->release()));
-    auto other = get(waiting);
-    ASSERT_TRUE(is_ok(other));
-    tokens.add(other->token());
-    EXPECT_TRUE(is_proven(cluster, *other));
-    EXPECT_TRUE(is_ok(other->release()));
+    lock.while_this([&](const lease& held) {
+      cluster.stop(leader);
+      const auto stopped = std::chrono::steady_clock::now();
+      EXPECT_TRUE(is_renewed(held, stopped + 11s)) << "6 s later: round " << round;
+    });
     cluster.resume(leader);
     ASSERT_TRUE(wait_until([&] { return cluster.is_healthy(leader); }));
   }
@@ -123,27 +137,14 @@ TEST_F(etcd_outage, memory_of_a_minority_is_not_believed) {
 
 TEST_F(etcd_outage, all_nodes_killed_and_restarted_cost_no_lease) {
   etcd_server cluster{{.nodes = 3}};
-  const auto a = client::open(cluster.url() + "?session=20s"),
-             b = client::open(cluster.url() + "?session=20s");
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  token_log tokens;
+  somebody_holds lock{cluster, 20s};
   for (int round = 0; round < 3; ++round) {
-    auto held = ours.acquire({.wait = patience, .ttl = 20s});
-    ASSERT_TRUE(is_ok(held));
-    tokens.add(held->token());
-    auto waiting = acquire_later(theirs, {.ttl = 20s});
-    ASSERT_TRUE(wait_for_entries(cluster, "stock", 2));
-    cluster.kill_all();
-    cluster.restart_all();
-    EXPECT_TRUE(wait_until([&] { return held->renew().has_value(); }))
-        << "a lock that survived is still ours";
-    EXPECT_TRUE(is_proven(cluster, *held));
-    EXPECT_FALSE(is_ready(waiting));
-    ASSERT_TRUE(is_ok(held->release()));
-    auto other = get(waiting);
-    ASSERT_TRUE(is_ok(other));
-    tokens.add(other->token());
-    EXPECT_TRUE(is_ok(other->release()));
+    lock.while_this([&](lease& held) {
+      cluster.kill_all();
+      cluster.restart_all();
+      EXPECT_TRUE(wait_until([&] { return held.renew().has_value(); }))
+          << "a lock that survived is still ours";
+    });
   }
   EXPECT_TRUE(leaves_nothing(cluster)) << left_behind(cluster);
 }
@@ -198,23 +199,12 @@ TEST_F(etcd_outage, server_stopped_during_acquire_leaves_no_orphan) {
 
 TEST_F(etcd_outage, replaced_member_costs_nothing) {
   etcd_server cluster{{.nodes = 3}};
-  const auto a = client::open(cluster.url()), b = client::open(cluster.url());
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  token_log tokens;
+  somebody_holds lock{cluster, 10s};
   for (std::size_t round = 0; round < 3; ++round) {
-    auto held = ours.acquire({.wait = patience, .ttl = 10s});
-    ASSERT_TRUE(is_ok(held));
-    tokens.add(held->token());
-    auto waiting = acquire_later(theirs, {.ttl = 10s});
-    ASSERT_TRUE(wait_for_entries(cluster, "stock", 2));
-    cluster.replace(round);
-    EXPECT_TRUE(wait_until([&] { return held->renew().has_value(); }));
-    EXPECT_TRUE(is_proven(cluster, *held));
-    EXPECT_TRUE(is_ok(held->release()));
-    auto other = get(waiting);
-    ASSERT_TRUE(is_ok(other));
-    tokens.add(other->token());
-    EXPECT_TRUE(is_ok(other->release()));
+    lock.while_this([&](lease& held) {
+      cluster.replace(round);
+      EXPECT_TRUE(wait_until([&] { return held.renew().has_value(); }));
+    });
   }
   EXPECT_TRUE(leaves_nothing(cluster)) << left_behind(cluster);
 }

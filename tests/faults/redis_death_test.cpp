@@ -11,8 +11,6 @@ namespace {
 
 class redis_death : public redis_faults {};
 
-fencing_token token_in(const std::string& answer) { return {std::stoull(answer.substr(8))}; }
-
 TEST_F(redis_death, killed_holder_is_noticed_within_the_bound_however_long_its_ttl) {
   redis_server server;
   const auto a = client::open(server.url());
@@ -32,7 +30,7 @@ TEST_F(redis_death, killed_holder_is_noticed_within_the_bound_however_long_its_t
     ASSERT_TRUE(is_ok(held));
     EXPECT_LE(took, bound + 500ms) << "a busy machine has half a second more";
     EXPECT_GE(took, 900ms) << "the grace is the time in which it could have come back";
-    EXPECT_GT(held->token(), token_in(answer));
+    EXPECT_GT(held->token(), scenarios::token_in(answer));
     EXPECT_TRUE(is_ok(held->release()));
   }
 }
@@ -100,24 +98,8 @@ TEST_F(redis_death, silenced_holder_gives_up_before_the_waiter_is_let_in) {
 TEST_F(redis_death, paused_holder_sees_the_truth_when_it_wakes) {
   redis_server server;
   const auto a = client::open(server.url());
-  mutex lock{a, "stock"};
-  for (const std::string ttl : {"400ms", "800ms"}) {
-    child paused{redis_url(server, "grace=400ms")};
-    const auto answer = paused.ask("acquire stock " + ttl);
-    ASSERT_TRUE(answer.starts_with("granted ")) << answer;
-    auto waiting = acquire_later(lock);
-    paused.pause();  // its connections stay open: only the ttl ends this
-    auto held = get(waiting);
-    ASSERT_TRUE(is_ok(held));
-    EXPECT_GT(held->token(), token_in(answer));
-    paused.tell("valid stock");  // lies in the pipe: the first thing it does when it wakes
-    paused.resume();
-    EXPECT_EQ(paused.hear(), "false");
-    EXPECT_TRUE(wait_until([&] { return paused.ask("lost stock") == "true"; }));
-    EXPECT_EQ(paused.ask("release stock"), "lost");
-    EXPECT_TRUE(held->valid());
-    EXPECT_TRUE(is_ok(held->release())) << "it was not touched";
-  }
+  for (const auto* ttl : {"400ms", "800ms"})
+    scenarios::holder_is_paused(server, a, redis_url(server, "grace=400ms"), ttl);
 }
 
 TEST_F(redis_death, busy_processors_cost_no_lease_of_two_seconds) {

@@ -5,6 +5,8 @@
 
 #include "faults/faults.hpp"
 
+#include "support/child.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -12,6 +14,34 @@
 #include <vector>
 
 namespace holdfast::testing::scenarios {
+
+// A child's "granted TOKEN".
+inline fencing_token token_in(const std::string& answer) { return {std::stoull(answer.substr(8))}; }
+
+// A child at `url` holds and is stopped for longer than its ttl; its connections stay open. `a` gets the lock.
+template <class Server>
+void holder_is_paused(const Server& server, const client& a, const std::string& url,
+                      const std::string& ttl) {
+  mutex lock{a, "stock"};
+  child paused{url};
+  const auto answer = paused.ask("acquire stock " + ttl);
+  ASSERT_TRUE(answer.starts_with("granted ")) << answer;
+  auto waiting = acquire_later(lock);
+  ASSERT_TRUE(one_waits(server, "stock"));
+  paused.pause();
+  auto held = get(waiting);
+  ASSERT_TRUE(is_ok(held));
+  EXPECT_GT(held->token(), token_in(answer));
+  paused.tell("valid stock");  // lies in the pipe: the first thing it does when it wakes
+  paused.resume();
+  EXPECT_EQ(paused.hear(), "false");
+  EXPECT_TRUE(wait_until([&] { return paused.ask("lost stock") == "true"; }));
+  EXPECT_EQ(paused.ask("release stock"), "lost");
+  EXPECT_TRUE(held->valid());
+  EXPECT_TRUE(is_proven(server, *held)) << "it was not touched";
+  EXPECT_TRUE(paused.ask("acquire other " + ttl).starts_with("granted ")) << "it goes on";
+  EXPECT_TRUE(is_ok(held->release()));
+}
 
 // The lock is taken and nobody hears of it. How often whoever goes on waiting found its own entry is `adopted`.
 template <class Server>

@@ -108,25 +108,22 @@ verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time 
   for (int round = 0; round < rounds; ++round) {
     const auto* own = seen.of.find(who.key);
     if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
-    if (own->stands == standing::holder) {
-      if (!own->overtaken()) {
-        auto out = granted(who, sent, own->created, own->token);
-        note_heirs(*who.mine, seen, *own);
-        co_return out;
-      }
-      // It takes a new revision as its token, and those who wait behind it will, too.
-      const std::vector<const place*> none;
-      auto in = co_await step_in(who, seen, none, how);
-      if (!in) co_return failed(who, std::move(in).error());
-      if (*in) co_return **in;
-      continue;
+    std::vector<const place*>
+        needed;  // of the overtaken: none; it takes a new revision as its token
+    if (own->stands == standing::holder && !own->overtaken()) {
+      auto out = granted(who, sent, own->created, own->token);
+      note_heirs(*who.mine, seen, *own);
+      co_return out;
     }
-    if (own->capacity != seen.of.capacity())
-      co_return co_await refuse_capacity(who, seen.of, true, how);
-    if (who.ask.order != queue_order::barging) co_return waiting(who, seen, *own);
-    const auto blockers = seen.of.takes_barging(who.ask.weight);
-    if (!blockers || blockers->size() > most_at_once) co_return waiting(who, seen, *own);
-    auto in = co_await step_in(who, seen, *blockers, how);
+    if (own->stands != standing::holder) {
+      if (own->capacity != seen.of.capacity())
+        co_return co_await refuse_capacity(who, seen.of, true, how);
+      if (who.ask.order != queue_order::barging) co_return waiting(who, seen, *own);
+      auto blockers = seen.of.takes_barging(who.ask.weight);
+      if (!blockers || blockers->size() > most_at_once) co_return waiting(who, seen, *own);
+      needed = std::move(*blockers);
+    }
+    auto in = co_await step_in(who, seen, needed, how);
     if (!in) co_return failed(who, std::move(in).error());
     if (*in) co_return **in;
   }

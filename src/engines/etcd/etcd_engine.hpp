@@ -115,10 +115,10 @@ class etcd_engine final : public engine, private session_listener {
   verb<bool> queue_upgrade(const asker& who, const entry& old, way how);
   verb<entered> refuse_capacity(const asker& who, const line& seen, bool queued, way how);
   verb<void> remove(std::string_view name, std::vector<stored> keys, way how);
-
-  // handover.cpp
   class farewell;
   void see_off() noexcept;  // waits for those who are on their way out, but not for long
+
+  // handover.cpp
   void note_heirs(entry& holder, const sight& seen, const place& own);
   std::vector<heir> heirs_of(const entry& holder) const;
   verb<void> find_heirs(book::ref holder, way how);

@@ -12,19 +12,6 @@ namespace holdfast::engines::etcd {
 
 using standing = place::standing;
 
-namespace {
-
-using namespace std::chrono_literals;
-
-constexpr auto patience_at_the_end = 1s;
-
-}  // namespace
-
-void etcd_engine::see_off() noexcept {
-  std::unique_lock lock{parting_};
-  parted_.wait_for(lock, patience_at_the_end, [this] { return leaving_ == 0; });
-}
-
 void etcd_engine::note_heirs(entry& holder, const sight& seen, const place& own) {
   const auto lock = book_.lock();
   holder.granted_at = seen.revision;

@@ -1,5 +1,5 @@
 // Giving back, and asking what became of an unanswered request.
-#include "engines/etcd/farewell.hpp"
+#include "engines/etcd/etcd_engine.hpp"
 
 namespace holdfast::engines::etcd {
 
@@ -10,8 +10,32 @@ using standing = place::standing;
 
 // A release whose fate is not known: core asks about it; if it does not, it ends after this.
 constexpr auto left_to_core = 2s;
+constexpr auto patience_at_the_end = 1s;
 
 }  // namespace
+
+// Somebody is taking a key away, and perhaps calling the next one. The engine does not go before that is done.
+class etcd_engine::farewell {
+ public:
+  explicit farewell(etcd_engine& from) : from_(from) {
+    const std::lock_guard lock{from_.parting_};
+    ++from_.leaving_;
+  }
+  farewell(const farewell&) = delete;
+  farewell& operator=(const farewell&) = delete;
+  ~farewell() {
+    const std::lock_guard lock{from_.parting_};
+    if (--from_.leaving_ == 0) from_.parted_.notify_all();
+  }
+
+ private:
+  etcd_engine& from_;
+};
+
+void etcd_engine::see_off() noexcept {
+  std::unique_lock lock{parting_};
+  parted_.wait_for(lock, patience_at_the_end, [this] { return leaving_ == 0; });
+}
 
 // ---- release
 

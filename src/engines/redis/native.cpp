@@ -1,8 +1,6 @@
 #include "engines/redis/native.hpp"
 
 #include "engines/awaiting.hpp"
-#include "engines/redis/diagnose.hpp"
-#include "engines/watching.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
 
@@ -68,10 +66,6 @@ std::string one_word(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c <= ' ' || c == 0x7f; }, '_');
   return text.empty() ? "-" : text.substr(0, 64);
-}
-
-std::string topic_of(watch_kind kind, std::string_view name) {
-  return std::string{kind == watch_kind::counter ? "p" : "o"}.append(name);
 }
 
 }  // namespace
@@ -349,147 +343,6 @@ result<grant> native::downgrade(const grant& held, lock_mode to, const call& lim
   const auto ttl = unpack(held.handle).ttl;
   return believed(held.name, held.owner, to, weight_of(to), held.token,
                   sent + std::chrono::milliseconds{items[1].integer} - ttl, ttl);
-}
-
-// ---- operators
-
-command native::inspect_command(std::string_view name) const {
-  command what{scripts::inspect(), 2, 0};
-  what << key('l', name) << how_.prefix + "t";
-  return what;
-}
-
-result<lock_info> native::inspect(std::string_view name, const call& limits) {
-  auto what = inspect_command(name);
-  return read_inspected(link_->run(link_->of(name), what, limits, name), name);
-}
-
-void native::start_inspect(std::string_view name, const call& limits,
-                           completion<lock_info>& done) noexcept {
-  link_->post(
-      link_->of(name), inspect_command(name), limits, name,
-      [this, name, &done](const result<answer>& got) { done.complete(read_inspected(got, name)); });
-}
-
-result<lock_info> native::read_inspected(const result<answer>& got, std::string_view name) const {
-  if (!got) return got.error();
-  if (auto info = read_info(got->values.front(), name)) return std::move(*info);
-  lock_info nobody;
-  nobody.name = name;
-  nobody.capacity = rw_capacity;
-  return nobody;
-}
-
-result<std::vector<lock_info>> native::list(std::string_view prefix, std::size_t limit,
-                                            const call& limits) {
-  auto names = link_->scan(key('l', {}), prefix, limits);
-  if (!names) return std::move(names).error();
-  std::vector<lock_info> out;
-  constexpr std::size_t most = 128;
-  std::size_t length = 1;  // the first alone: so the server knows the script
-  for (auto rest = std::span<const std::string>{*names}; !rest.empty() && out.size() < limit;) {
-    const auto some = rest.first(std::min(length, rest.size()));
-    if (auto ok = inspect_some(some, out, limits); !ok) return std::move(ok).error();
-    rest = rest.subspan(some.size());
-    length = most;
-  }
-  if (out.size() > limit) out.resize(limit);
-  return out;
-}
-
-// In one round trip. Names that are free by now are left out.
-result<void> native::inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
-                                  const call& limits) {
-  auto what = inspect_command(names.front());
-  for (const auto& name : names.subspan(1)) what.then(inspect_command(name));
-  const auto got = link_->run(link_->of(names.front()), what, limits, names.front());
-  if (!got) return got.error();
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (auto info = read_info(got->values[i], names[i])) out.push_back(std::move(*info));
-  return {};
-}
-
-result<std::size_t> native::revoke(std::string_view name, const call& limits) {
-  command what{scripts::revoke(), 2, 0};
-  what << key('l', name) << how_.prefix + "t";
-  const auto got = link_->run(link_->of(name), what, limits, name);
-  if (!got) return got.error();
-  return static_cast<std::size_t>(got->values.front().integer);
-}
-
-result<std::vector<finding>> native::diagnose(const call& limits) {
-  return redis::diagnose(*link_, how_, limits);
-}
-
-// ---- counters and watching
-
-result<counter> native::count(const counter_request& ask, const call& limits) {
-  auto what = count_command(ask);
-  return read_count(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
-}
-
-void native::start_count(const counter_request& ask, const call& limits,
-                         completion<counter>& done) noexcept {
-  link_->post(
-      link_->of(ask.name), count_command(ask), limits, ask.name,
-      [this, &ask, &done](const result<answer>& got) { done.complete(read_count(got, ask.name)); });
-}
-
-result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                           const call& limits) {
-  awaiting<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
-}
-
-// The store is asked to tell us, and for the version, in one script.
-class native::watching final : public engines::watching {
- public:
-  watching(native& in, watch_kind kind, std::string_view name, std::uint64_t seen,
-           const call& limits, completion<void>& done)
-      : engines::watching(in.clock_, limits, done),
-        in_(in),
-        kind_(kind),
-        name_(name),
-        seen_(seen) {}
-
- private:
-  void listen(const call& until) override {
-    in_.waits_->for_change(topic_of(kind_, name_), until,
-                           [this](const std::optional<pushed_grant>&) { heard(); });
-  }
-  void look(const call& until) override {
-    in_.link_->post(in_.link_->of(name_), in_.observe_command(kind_, name_), until, name_,
-                    [this](const result<answer>& got) { saw(read(got)); });
-  }
-  // Others who watch the same look again, too.
-  void wake() override { in_.waits_->changed(topic_of(kind_, name_)); }
-  void wake_at(steady_time when) override {
-    in_.link_->driver().at(
-        when, [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
-  }
-  result<sight> read(const result<answer>& got) const {
-    if (!got) return got.error();
-    sight out;
-    const auto& items = got->values.front().items;
-    if (items.size() != 2) return out;
-    std::uint64_t version = 0;
-    const auto text = items[0].text;
-    std::from_chars(text.data(), text.data() + text.size(), version);
-    out.changed = version != seen_;
-    out.again = clock_.now() + std::chrono::milliseconds{items[1].integer};
-    return out;
-  }
-
-  native& in_;
-  const watch_kind kind_;
-  const std::string_view name_;
-  const std::uint64_t seen_;
-};
-
-void native::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                         const call& limits, completion<void>& done) noexcept {
-  (new watching{*this, kind, name, seen, limits, done})->begin();
 }
 
 // ---- messages

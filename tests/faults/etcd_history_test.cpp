@@ -37,7 +37,8 @@ TEST_F(etcd_history, never_two_holders_through_stopped_and_killed_leaders) {
   for (int round = 0; round < 4; ++round) {
     const auto floor = record.size();
     ASSERT_TRUE(wait_until([&] { return record.size() > floor + 30; }, 2 * patience))
-        << "a run without load";
+        << "a run without load\n"
+        << all.story() << left_behind(cluster);
     const auto leader = cluster.leader();
     if (round % 2 == 0) {
       cluster.stop(leader);
@@ -70,7 +71,8 @@ TEST_F(etcd_history, never_two_holders_through_lost_majorities) {
   for (int round = 0; round < 3; ++round) {
     const auto floor = record.size();
     ASSERT_TRUE(wait_until([&] { return record.size() > floor + 30; }, 2 * patience))
-        << "a run without load";
+        << "a run without load\n"
+        << all.story() << left_behind(cluster);
     if (round == 2) {
       cluster.kill_all();
       cluster.restart_all();

@@ -194,7 +194,7 @@ void fault_proxy::accept() {
 bool fault_proxy::holds(const stream& s) const { return now_.frozen || now_.holds.at(s.which); }
 
 bool fault_proxy::wants_input(const stream& s) const {
-  return !s.has_ended && !holds(s) && s.queued < most_queued;
+  return !s.has_ended && !now_.frozen && s.queued < most_queued;
 }
 
 std::vector<pollfd> fault_proxy::to_poll() const {

@@ -33,13 +33,12 @@ struct entry {
   std::string key;                    // empty: none, or it is gone
   std::optional<std::uint64_t> slot;  // its part of the key, to be used again
   std::int64_t since_ms = 0;          // by the wall clock
-  bool in_doubt = false;              // a request may yet be carried out that puts the key
+  bool in_doubt = false;              // a request that puts the key may yet be carried out
   std::int64_t lease = 0;
   std::int64_t created = 0;
   fencing_token token;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
-  bool unsure = false;  // a request that puts the key was not answered
   bool swept = false;   // a later request of ours has taken the key along
   steady_time since{};  // it holds, or waits
   steady_time until{};  // its grant ends if it is not renewed

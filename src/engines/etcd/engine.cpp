@@ -74,8 +74,8 @@ result<std::unique_ptr<engine>> etcd_engine::open(const settings& how,
   self->room_ = std::make_unique<waiting_room>(with.driver());
   self->session_ =
       std::make_unique<session>(with, self->clock_, static_cast<session_listener&>(*self));
-  self->lookout_ = std::make_unique<lookout>(with, self->book_, *self->room_, self->clock_,
-                                             self->listener_, how.root);
+  self->lookout_ = std::make_unique<lookout>(with, *self->session_, self->book_, *self->room_,
+                                             self->clock_, self->listener_, how.root);
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   if (with.can_login())
@@ -112,7 +112,7 @@ verb<etcd_engine::txn_answer> etcd_engine::transact(rpc::TxnRequest what, std::s
     if (with.lease != 0 && lease_is_gone(*said.got))
       session_->is_gone(with.lease, "the session has ended in the store");
     auto why = status_error(*said.got, name, how_.url);
-    if (said.repeated && why.code() == errc::unavailable)
+    if (said.repeated && (with.lease != 0 || why.code() == errc::unavailable))
       co_return error{errc::outcome_unknown, why.message()};  // an earlier try may have done it
     co_return why;
   }

@@ -52,8 +52,10 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
       co_return co_await stand_verb(who, std::move(*seen), sent, how);
   }
   const auto leaving = book_.releasing(who.ask.name);
+  const auto fence = session_->fence(who.under.id);
   const auto sent = clock_.now();
-  auto got = co_await transact(enter_request(who, leaving), who.ask.name, {who.under.id}, how);
+  auto body = enter_request(who, fence, leaving);
+  auto got = co_await transact(std::move(body), who.ask.name, {who.under.id}, how);
   if (!got) co_return failed(who, std::move(got).error());
   note_repetition(*who.mine, got->repeated);
   if (!leaving.empty()) {
@@ -69,20 +71,24 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
     auto called = call_next(who.ask.name, seen.of, one->created, one->granted_at, how);
     static_cast<void>(co_await called);
   }
-  if (!who.ask.wait && seen.of.find(who.key) == nullptr)
-    co_return co_await try_verb(who, std::move(seen), how);
+  const bool moved = fence_moved(fence, who.under.id, got->said);
+  if (seen.of.find(who.key) == nullptr) {
+    if (moved) co_return co_await enter_plainly(given, how);
+    if (!who.ask.wait) co_return co_await try_verb(who, std::move(seen), how);
+  }
   co_return co_await stand_verb(who, std::move(seen), sent, how);
 }
 
 // Puts the key if nothing else is there. Otherwise it is put to the end of the line (if we wait), and the line is read.
 // What we are about to release does not count, and goes; whoever comes first then is told, as by the release itself.
-rpc::TxnRequest etcd_engine::enter_request(const asker& who,
+rpc::TxnRequest etcd_engine::enter_request(const asker& who, const fence_view& fence,
                                            const std::vector<book::ref>& leaving) const {
   const auto sweeps = keys_in(leaving);
   const auto range = keys_of(how_.root, who.ask.name);
   const auto value = value_of(*who.mine);
   rpc::TxnRequest out;
   expect_nothing(out, range, sweeps);
+  expect_modified(out, fence.key, fence.modified);
   auto& free = *out.mutable_success();
   auto& taken = *out.mutable_failure();
   for (const auto& one : sweeps) {
@@ -96,8 +102,10 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who,
   if (who.ask.wait) {
     auto& queue = *taken.Add()->mutable_request_txn();
     expect_created(queue, who.key, 0);
+    expect_modified(queue, fence.key, fence.modified);
     add_put(*queue.mutable_success(), who.key, value, who.under.id);
   }
+  add_range(taken, fence.key);
   add_range(taken, range);
   return out;
 }
@@ -146,6 +154,7 @@ verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
     if (!in) co_return failed(who, std::move(in).error());
     if (*in) co_return **in;
   }
+  if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
   forget(who.mine, true);
   co_return entered{};
 }
@@ -166,8 +175,10 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
   const auto* own = seen.of.find(who.key);
   const auto created = own == nullptr ? 0 : own->created;
   const auto range = keys_of(how_.root, who.ask.name);
+  const auto fence = session_->fence(who.under.id);
   rpc::TxnRequest out;
   expect_created(out, who.key, created);
+  expect_modified(out, fence.key, fence.modified);
   expect_unchanged(out, range, seen.revision);
   for (const auto* one : needed) expect_created(out, one->key, one->created);
   marks with;
@@ -175,6 +186,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
   add_put(*out.mutable_success(), who.key, value_of(*who.mine, with), who.under.id);
   for (const auto* one : seen.of.untouched())
     if (one != own) add_touch(*out.mutable_success(), one->key);
+  add_range(*out.mutable_failure(), fence.key);
   add_range(*out.mutable_failure(), range);
   const auto sent = clock_.now();
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
@@ -184,6 +196,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
   if (got->said.succeeded())
     co_return outcome{granted(who, sent, created == 0 ? revision : created,
                               {static_cast<std::uint64_t>(revision)})};
+  fence_moved(fence, who.under.id, got->said);
   seen = sight_in(got->said, who.ask.name);
   own = seen.of.find(who.key);
   if (own == nullptr || !own->entered) co_return outcome{};
@@ -222,8 +235,10 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     if (ask.mode != lock_mode::exclusive || ask.replaces != nullptr) co_return none;
   auto lease = co_await session_->ensure(how);
   if (!lease) co_return std::move(lease).error();
+  const auto fence = session_->fence(lease->id);
   std::vector<asker> all;
   rpc::TxnRequest body;
+  expect_modified(body, fence.key, fence.modified);
   for (const auto& ask : asks) {
     asker who{ask, book_.find_or_make(ask), {}, *lease};
     who.key = name_key(*who.mine, ask, *lease, 0);
@@ -234,6 +249,7 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     add_range(*body.mutable_failure(), who.key);
     all.push_back(std::move(who));
   }
+  add_range(*body.mutable_failure(), fence.key);
   if (body.compare_size() > most_compares) {
     for (const auto& who : all) forget(who.mine, true);
     co_return none;
@@ -257,8 +273,11 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     out.push_back(granted(all[i], sent, created, {static_cast<std::uint64_t>(created)}).granted);
   }
   if (out.size() == all.size()) co_return out;
+  const auto& last = got->said.responses(got->said.responses_size() - 1).response_range();
+  note_fence(lease->id, last, revision);
+  if (auto doubt = doubt_about(all.front())) co_return std::move(*doubt);
   for (const auto& who : all) forget(who.mine, true);
-  co_return none;
+  co_return none;  // or the fence has moved: one after the other will do
 }
 
 }  // namespace holdfast::engines::etcd

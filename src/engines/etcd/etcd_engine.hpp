@@ -128,6 +128,12 @@ class etcd_engine final : public engine, private session_listener {
   verb<void> call_next(std::string_view name, const line& seen, std::int64_t after,
                        std::int64_t until, way how);
 
+  // doubt.cpp
+  std::optional<error> doubt_about(const asker& who) const;
+  verb<void> end_doubt(book::ref mine, way how);
+  void note_fence(std::int64_t lease, const rpc::RangeResponse& seen, std::int64_t revision);
+  bool fence_moved(const fence_view& sent, std::int64_t lease, const rpc::TxnResponse& said);
+
   // A transaction, with the failures as errors. `lease`: under which it puts keys; if that turns out to be gone, so is
   // the session.
   struct txn_options {
@@ -150,7 +156,8 @@ class etcd_engine final : public engine, private session_listener {
   std::string value_of(const entry& mine, marks with = {}) const;
   void note_repetition(entry& mine, bool repeated);
   bool is_queued(const entry& mine) const;
-  rpc::TxnRequest enter_request(const asker& who, const std::vector<book::ref>& leaving) const;
+  rpc::TxnRequest enter_request(const asker& who, const fence_view& fence,
+                                const std::vector<book::ref>& leaving) const;
   sight sight_in(const rpc::TxnResponse& said, std::string_view name) const;
   entered granted(const asker& who, steady_time sent, std::int64_t created, fencing_token token);
   entered waiting(const asker& who, const sight& seen, const place& own);

@@ -42,6 +42,7 @@ std::string etcd_engine::name_key(entry& mine, const request& ask, const lease_v
   parts.host = host_;
   mine.key = make_key(how_.root, ask.name, parts);
   mine.lease = under.id;
+  mine.created = 0;
   mine.is = entry::state::asking;
   return mine.key;
 }
@@ -55,7 +56,7 @@ std::string etcd_engine::value_of(const entry& mine, marks with) const {
   return make_value(mine.label, with);
 }
 
-// The other copy may be carried out at any time, and put the key anew.
+// The other copy may be carried out at any time, and put the key anew: after the release, too.
 void etcd_engine::note_repetition(entry& mine, bool repeated) {
   if (!repeated) return;
   const auto lock = book_.lock();
@@ -64,7 +65,7 @@ void etcd_engine::note_repetition(entry& mine, bool repeated) {
 
 bool etcd_engine::is_queued(const entry& mine) const {
   const auto lock = book_.lock();
-  return mine.is == entry::state::waiting && !mine.unsure;
+  return mine.is == entry::state::waiting;
 }
 
 etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said,
@@ -104,7 +105,6 @@ entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t cr
     mine.token = token;
     mine.mode = who.ask.mode;
     mine.weight = who.ask.weight;
-    mine.unsure = false;
     mine.granted_at = static_cast<std::int64_t>(token.value);
     mine.heirs.clear();
     mine.more_heirs = token.value != static_cast<std::uint64_t>(created) && !mine.over;
@@ -112,7 +112,6 @@ entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t cr
     out.granted = as_grant(who.ask.name, mine, who.under, sent);
   }
   room_->forget(who.ask.owner.sequence);
-  session_->may_read(who.key);
   lookout_->attend();
   return out;
 }
@@ -126,7 +125,6 @@ entered etcd_engine::waiting(const asker& who, const sight& seen, const place& o
   if (mine.is != entry::state::waiting) mine.since = clock_.now();
   mine.is = entry::state::waiting;
   mine.created = own.created;
-  mine.unsure = false;
   mine.looked = seen.revision;
   mine.may_sleep = !mine.over && seen.of.may_sleep(own);
   const auto* before = seen.of.just_before(own);
@@ -145,8 +143,8 @@ error etcd_engine::failed(const asker& who, error why) {
   {
     const auto lock = book_.lock();
     if (why.code() == errc::outcome_unknown) {
-      who.mine->unsure = who.mine->in_doubt = true;
-    } else if (who.mine->is == entry::state::asking && !who.mine->unsure) {
+      who.mine->in_doubt = true;
+    } else if (who.mine->is == entry::state::asking && !who.mine->in_doubt) {
       book_.drop(*who.mine, true);
     }
   }
@@ -160,13 +158,14 @@ verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, b
                         "for; all users of a name must agree on its kind and its permits.",
                         support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
                         who.ask.capacity)};
+  if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
   if (queued) {
     std::vector<stored> keys;
     if (const auto* own = seen.find(who.key)) keys.push_back({own->key, own->created});
     if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
       co_return failed(who, std::move(away).error());
   }
-  forget(who.mine, !queued);
+  forget(who.mine, true);
   co_return why;
 }
 

@@ -12,29 +12,26 @@ using namespace std::chrono_literals;
 constexpr auto young = 150ms;
 constexpr auto pace = 100ms;
 constexpr auto check_again_after = 200ms;
-constexpr std::array ghost_times{1s, 3s, 8s, 20s};
 
-class deletion final : public cluster::handler {
+// A request that nobody waits for.
+class errand final : public cluster::handler {
  public:
-  explicit deletion(const std::vector<stored>& keys) {
-    rpc::TxnRequest out;
-    for (const auto& one : keys) {
-      if (one.created == 0) {  // a ghost, whenever it comes; nobody uses that key again
-        add_delete(*out.mutable_success(), one.key);
-      } else {
-        add_delete(*out.mutable_success(), one);
-      }
-    }
-    what_ = {method::txn, bytes_of(out)};
+  explicit errand(const rpc::TxnRequest& what) : what_{method::txn, bytes_of(what)} {
     limits_.deadline = std::chrono::steady_clock::now() + 10s;
   }
   void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
 
  private:
   void on_answer(answer) noexcept override { delete this; }
-  question what_;
+  const question what_;
   call limits_;
 };
+
+rpc::TxnRequest deletion_of(std::span<const stored> keys) {
+  rpc::TxnRequest out;
+  for (const auto& one : keys) add_delete(*out.mutable_success(), one);
+  return out;
+}
 
 }  // namespace
 
@@ -77,9 +74,10 @@ class lookout::checking final : public cluster::handler {
   call limits_;
 };
 
-lookout::lookout(cluster& with, book& entries, waiting_room& room, const class clock& time,
-                 engine_listener& listener, std::string root)
+lookout::lookout(cluster& with, const session& under, book& entries, waiting_room& room,
+                 const class clock& time, engine_listener& listener, std::string root)
     : cluster_(with),
+      session_(under),
       book_(entries),
       room_(room),
       clock_(time),
@@ -157,8 +155,20 @@ void lookout::ttl_is_over(const book::ref& holder) {
     for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop(*one);
   }
   own_keys_.erase(holder->owner.sequence);
+  end_doubt(*holder);
   sweep(std::move(keys));
   listener_.on_lost(holder->owner, "its ttl passed without a renewal");
+}
+
+// Of one that was given up: what was sent for it must not be carried out later.
+void lookout::end_doubt(const entry& lost) {
+  {
+    const auto lock = book_.lock();
+    bool any = false;
+    for (const auto* one = &lost; one != nullptr; one = one->over.get()) any = any || one->in_doubt;
+    if (!any) return;
+  }
+  (new errand{fence_step(session_.fence(lost.lease), lost.lease)})->go(cluster_);
 }
 
 // ---- is it still there?
@@ -223,6 +233,7 @@ void lookout::is_missing(const book::ref& holder) {
     holder->is = entry::state::releasing;
   }
   own_keys_.erase(holder->owner.sequence);
+  end_doubt(*holder);
   if (!below.empty()) sweep(std::move(below));
   listener_.on_lost(holder->owner, "its key was removed from the store");
 }
@@ -241,16 +252,8 @@ void lookout::sweep(std::vector<stored> keys) {
   for (std::size_t from = 0; from < keys.size(); from += most_at_once) {
     const auto first = keys.begin() + static_cast<std::ptrdiff_t>(from);
     const auto count = std::min(most_at_once, keys.size() - from);
-    (new deletion{{first, first + static_cast<std::ptrdiff_t>(count)}})->go(cluster_);
+    (new errand{deletion_of({first, first + static_cast<std::ptrdiff_t>(count)})})->go(cluster_);
   }
-}
-
-void lookout::sweep_ghost(const std::string& key) {
-  const auto now = std::chrono::steady_clock::now();
-  for (const auto after : ghost_times)
-    cluster_.driver().at(now + after, [this, key] {
-      if (!ending_) sweep({{key, 0}});
-    });
 }
 
 }  // namespace holdfast::engines::etcd

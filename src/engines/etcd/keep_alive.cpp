@@ -135,7 +135,6 @@ void session::read(std::uint64_t number, const answer& said) {
   const auto of = std::ranges::find(proofs_, number, &half_proof::number);
   if (of == proofs_.end()) return;  // it came too late
   rpc::RangeResponse in;
-  if (said.got && said.got->status == grpc::status::permission_denied) probe_is_denied_ = true;
   if (!said.got || !said.got->ok() || !in.ParseFromString(said.got->body)) return;  // is_overdue()
   of->seen = in.header().raft_term();
   judge(*of);
@@ -171,18 +170,8 @@ void session::suspect_member() {
   listener_.on_suspect(member);
 }
 
-void session::may_read(const std::string& key) {
-  if (!probe_is_denied_.load(std::memory_order_relaxed)) return;
-  const std::lock_guard lock{guard_};
-  probe_ = key;
-}
-
 question session::probe() const {
-  rpc::RangeRequest out;
-  {
-    const std::lock_guard lock{guard_};
-    out = range_of(probe_);
-  }
+  auto out = range_of(fence_key(cluster_.how().root, 0));  // as good as any
   out.set_keys_only(true);
   return {method::range, bytes_of(out)};
 }

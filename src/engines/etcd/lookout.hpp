@@ -31,8 +31,8 @@ using waiting_room = waits<its_turn, net::reactor>;
 
 class lookout {
  public:
-  lookout(cluster& with, book& entries, waiting_room& room, const class clock& time,
-          engine_listener& listener, std::string root);
+  lookout(cluster& with, const session& under, book& entries, waiting_room& room,
+          const class clock& time, engine_listener& listener, std::string root);
   void end() noexcept;  // from another thread; no calls any more
 
   // From any thread: somebody holds or waits.
@@ -41,8 +41,6 @@ class lookout {
   void announce_lost(std::vector<owner_id> owners, std::string why);
   // From any thread: removes keys of ours that are of no use any more, in the background.
   void sweep(std::vector<stored> keys);
-  // A key of ours that may yet appear: a request that puts it was given up. Removed again and again, for a while.
-  void sweep_ghost(const std::string& key);
 
   // From any thread: does anybody wait for this lock? Yes, when it is not known; whoever asks once is likely to ask
   // again, so the line is looked at from then on.
@@ -92,8 +90,10 @@ class lookout {
   void checked(const std::vector<std::uint64_t>& asked, const answer& said);
   void is_missing(const book::ref& holder);
   void ttl_is_over(const book::ref& holder);
+  void end_doubt(const entry& lost);
 
   cluster& cluster_;
+  const session& session_;
   book& book_;
   waiting_room& room_;
   const class clock& clock_;

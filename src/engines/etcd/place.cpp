@@ -11,7 +11,9 @@ namespace holdfast::engines::etcd {
 
 namespace {
 
-constexpr std::string_view counters = "./counters/";  // no name has a segment "."
+// No name has a segment ".".
+constexpr std::string_view counters = "./counters/";
+constexpr std::string_view fences = "./fences/";
 
 template <class N>
 std::optional<N> number(std::string_view text, int base) {
@@ -131,6 +133,10 @@ std::string printable(std::string_view text) {
 
 std::string counter_key(std::string_view root, std::string_view name) {
   return std::string{root}.append(counters).append(name);
+}
+
+std::string fence_key(std::string_view root, std::int64_t lease) {
+  return fmt::format("{}{}{:x}", root, fences, static_cast<std::uint64_t>(lease));
 }
 
 key_range keys_of(std::string_view root, std::string_view name) {

@@ -46,6 +46,8 @@ struct key_range {
 };
 
 std::string counter_key(std::string_view root, std::string_view name);
+// Of a client, by its lease (session.hpp).
+std::string fence_key(std::string_view root, std::int64_t lease);
 key_range keys_of(std::string_view root, std::string_view name);                      // of a lock
 key_range keys_of(std::string_view root, std::string_view name, std::int64_t lease);  // our own
 key_range keys_from(std::string_view prefix);  // all that begin with it
@@ -57,6 +59,15 @@ struct stored {
   std::string key;
   std::int64_t created = 0;
   friend bool operator==(const stored&, const stored&) = default;
+};
+
+// Every request that creates a key under a lease compares this key of the same lease, and does nothing if it has
+// changed. So whoever changes it makes sure that no request which was sent before, and given up, is carried out later:
+// a server that was stopped, or a slow network, keeps it for as long as it likes, and it would block the lock for as
+// long as our session lives.
+struct fence_view {
+  std::string key;
+  std::int64_t modified = 0;  // the revision of its last change; 0: there is none
 };
 
 // One to whom a holder hands over.

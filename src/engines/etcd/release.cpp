@@ -53,6 +53,8 @@ void etcd_engine::start_release(const grant& held, const call& limits,
 verb<void> etcd_engine::release_verb(const grant& held, way how) {
   const farewell until_done{*this};
   const auto mine = book_.find(held.owner);
+  if (mine)
+    if (auto sure = co_await end_doubt(mine, how); !sure) co_return std::move(sure).error();
   if (!mine || !book_.begin_release(*mine))
     co_return co_await release_stranger_verb(held.name, held.owner, how);
   const auto keys = keys_in({mine});
@@ -142,31 +144,33 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
     if (!away && away.error().code() != errc::not_held) co_return std::move(away).error();
     co_return result<void>{};
   }
-  std::string key;
-  std::int64_t created = 0;
-  bool unsure = false, is_gone = true;
+  if (auto sure = co_await end_doubt(mine, how); !sure) co_return std::move(sure).error();
+  stored key;
+  bool hands_over = false;
   {
     const auto lock = book_.lock();
-    key = mine->key;
-    if (mine->mode == lock_mode::exclusive && !mine->over) created = mine->created;
-    unsure = mine->unsure;
+    key = {mine->key, mine->created};
+    hands_over = mine->mode == lock_mode::exclusive && !mine->over;
     if (mine->is == entry::state::holding) mine->is = entry::state::waiting;  // it is not wanted
   }
-  if (!key.empty()) {
+  if (!key.key.empty() && key.created == 0) {  // we have not seen it yet
+    auto seen = co_await look(place.name, how);
+    if (!seen) co_return std::move(seen).error();
+    if (const auto* own = seen->of.find(key.key)) key.created = own->created;
+  }
+  if (!key.key.empty() && key.created != 0) {
     rpc::TxnRequest out;
     add_delete(*out.mutable_success(), key);
-    if (created != 0) add_range(*out.mutable_success(), keys_of(how_.root, place.name));
+    if (hands_over) add_range(*out.mutable_success(), keys_of(how_.root, place.name));
     auto away = co_await transact(std::move(out), place.name, {}, how);
     if (!away) co_return std::move(away).error();
-    is_gone = !away->repeated;
-    if (unsure) lookout_->sweep_ghost(key);
-    if (created != 0) {
+    if (hands_over) {
       const auto seen = sight_in(away->said, place.name);
-      static_cast<void>(co_await call_next(place.name, seen.of, created, anybody, how));
+      static_cast<void>(co_await call_next(place.name, seen.of, key.created, anybody, how));
     }
   }
   if (mine->over) uncover(mine->over);
-  forget(mine, is_gone);
+  forget(mine, true);
   co_return result<void>{};
 }
 
@@ -190,15 +194,17 @@ void etcd_engine::start_settle(const request& ask, const call& limits,
 }
 
 verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
+  auto mine = book_.find(ask.owner);
+  if (mine)
+    if (auto sure = co_await end_doubt(mine, how); !sure)
+      co_return as_reading(std::move(sure).error());
   auto seen = co_await look(ask.name, how);
   if (!seen) co_return as_reading(std::move(seen).error());
-  auto mine = book_.find(ask.owner);
   const auto* own = seen->of.find(ask.owner);
   if (own == nullptr) {
     if (mine) {
-      if (mine->unsure) lookout_->sweep_ghost(mine->key);
       if (mine->over) uncover(mine->over);
-      forget(mine);
+      forget(mine, true);
     }
     co_return entered{};
   }

@@ -36,6 +36,10 @@ void expect_created(rpc::TxnRequest& in, const std::string& key, std::int64_t re
   add_compare(in, rpc::Compare::CREATE, rpc::Compare::EQUAL, key).set_create_revision(revision);
 }
 
+void expect_modified(rpc::TxnRequest& in, const std::string& key, std::int64_t revision) {
+  add_compare(in, rpc::Compare::MOD, rpc::Compare::EQUAL, key).set_mod_revision(revision);
+}
+
 void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::vector<stored> but) {
   std::ranges::sort(but, {}, &stored::key);
   auto from = range.first;
@@ -96,8 +100,7 @@ rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, cons
     add_touch(*out.mutable_success(), next.key);  // it takes a token of its own
     return out;
   }
-  add_compare(out, rpc::Compare::MOD, rpc::Compare::EQUAL, next.key)
-      .set_mod_revision(next.modified);
+  expect_modified(out, next.key, next.modified);
   marks with;
   with.sequence = next.sequence;
   with.since_ms = next.since_ms;
@@ -109,13 +112,20 @@ rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, cons
 
 void add_call(operations& to, const place& waiter) {
   auto& inner = *to.Add()->mutable_request_txn();
-  add_compare(inner, rpc::Compare::MOD, rpc::Compare::EQUAL, waiter.key)
-      .set_mod_revision(waiter.modified);
+  expect_modified(inner, waiter.key, waiter.modified);
   marks with;
   with.sequence = waiter.owner.sequence;
   with.since_ms = waiter.since_ms;
   with.called = waiter.version + 1;
   add_mark(*inner.mutable_success(), waiter.key, with);
+}
+
+rpc::TxnRequest fence_step(const fence_view& from, std::int64_t lease) {
+  rpc::TxnRequest out;
+  expect_modified(out, from.key, from.modified);
+  add_put(*out.mutable_success(), from.key, {}, lease);
+  add_range(*out.mutable_failure(), from.key);
+  return out;
 }
 
 rpc::RangeRequest range_of(const key_range& range) {

@@ -32,6 +32,7 @@ inline constexpr std::size_t most_at_once = 100;
 using operations = google::protobuf::RepeatedPtrField<rpc::RequestOp>;
 
 void expect_created(rpc::TxnRequest& in, const std::string& key, std::int64_t revision);
+void expect_modified(rpc::TxnRequest& in, const std::string& key, std::int64_t revision);
 // Nothing lies in the range but, perhaps, these keys.
 void expect_nothing(rpc::TxnRequest& in, const key_range& range, std::vector<stored> but);
 // Nothing in the range was created or changed after this revision. (What went is not noticed.)
@@ -48,6 +49,9 @@ void add_delete(operations& to, const stored& which);
 rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name);
 // It shall look at the line. Nobody came in over its head.
 void add_call(operations& to, const place& waiter);
+
+// Changes the fence, if nobody has done so; otherwise it is read.
+rpc::TxnRequest fence_step(const fence_view& from, std::int64_t lease);
 
 rpc::RangeRequest range_of(const key_range& range);
 rpc::RangeRequest range_of(const std::string& key);

@@ -56,11 +56,7 @@ steady_time lease_view::believed_from(steady_time sent, nanoseconds asked) const
 }
 
 session::session(cluster& with, const class clock& time, session_listener& listener)
-    : cluster_(with),
-      clock_(time),
-      listener_(listener),
-      stream_(with, method::keep_alive, *this),
-      probe_(with.how().root + ".") {}
+    : cluster_(with), clock_(time), listener_(listener), stream_(with, method::keep_alive, *this) {}
 
 void session::end() noexcept {
   std::vector<prover> waiting;
@@ -141,6 +137,16 @@ void session::is_gone(std::int64_t id, std::string_view why) {
     lease_.reset();
   }
   listener_.on_lease_gone(id, why);
+}
+
+fence_view session::fence(std::int64_t lease) const {
+  const std::lock_guard lock{guard_};
+  return {fence_key(cluster_.how().root, lease), fence_.lease == lease ? fence_.modified : 0};
+}
+
+void session::note_fence(std::int64_t lease, std::int64_t modified, std::int64_t revision) {
+  const std::lock_guard lock{guard_};
+  if (fence_.lease != lease || revision >= fence_.seen_at) fence_ = {lease, modified, revision};
 }
 
 void session::give_back(std::int64_t id) noexcept {

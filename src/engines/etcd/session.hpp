@@ -11,6 +11,7 @@
 #pragma once
 
 #include "engines/etcd/cluster.hpp"
+#include "engines/etcd/place.hpp"
 #include "engines/etcd/stream.hpp"
 
 #include <holdfast/clock.hpp>
@@ -67,8 +68,9 @@ class session final : private stream::user {
   // once, without locks: with what may be believed then, or with unavailable at the deadline.
   using proof = std::function<void(result<lease_view>)>;
   void prove(steady_time since, steady_time deadline, proof done);
-  // A key that we are allowed to read, for the proofs; where the usual one is not.
-  void may_read(const std::string& key);
+  // The fence of that lease, as it was last seen, and what was seen of it at a revision of the store.
+  fence_view fence(std::int64_t lease) const;
+  void note_fence(std::int64_t lease, std::int64_t modified, std::int64_t revision);
   // Prolongs another lease (of a counter), without waiting for an answer.
   void touch(std::int64_t lease);
 
@@ -125,8 +127,9 @@ class session final : private stream::user {
   steady_time wanted_since_{};
   std::vector<prover> provers_;
   std::vector<std::int64_t> touches_;
-  std::string probe_;
-  std::atomic<bool> probe_is_denied_{false};
+  struct {
+    std::int64_t lease = 0, modified = 0, seen_at = 0;
+  } fence_;
 
   // Of the driver's thread.
   std::deque<sent_one> unanswered_;

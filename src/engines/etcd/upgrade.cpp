@@ -47,6 +47,7 @@ verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
     if (!seen) co_return failed(who, as_reading(std::move(seen).error()));
     const auto* base = old_key.empty() ? nullptr : seen->of.find(old_key);
     if (base == nullptr) {
+      if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
       forget(who.mine);
       co_return gone(who.ask.name);
     }
@@ -67,18 +68,26 @@ verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
     }
   }
   if (who.ask.wait) co_return ask_again(who.ask);
+  if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
   forget(who.mine);
   co_return entered{};
 }
 
 // Into the line: whoever comes from now on comes behind it.
 verb<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, way how) {
+  const auto fence = session_->fence(who.under.id);
   rpc::TxnRequest out;
   expect_created(out, old.key, old.created);
   expect_created(out, who.key, 0);
+  expect_modified(out, fence.key, fence.modified);
   add_put(*out.mutable_success(), who.key, value_of(*who.mine), who.under.id);
+  add_range(*out.mutable_failure(), fence.key);
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
   if (!got) co_return std::move(got).error();
+  note_repetition(*who.mine, got->repeated);
+  if (!got->said.succeeded())
+    note_fence(who.under.id, got->said.responses(0).response_range(),
+               got->said.header().revision());
   co_return got->said.succeeded();
 }
 

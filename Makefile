@@ -1,6 +1,8 @@
 # The everyday commands. Each one sets up what it needs; underneath are CMake presets, one folder of build/ each.
 
 JOBS ?= $(shell nproc)
+# Most tests wait most of the time.
+TEST_JOBS ?= $(shell echo $$((2 * $(JOBS))))
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 30
 
@@ -29,7 +31,7 @@ run:  ## build and run the example: many processes, one counter, no lost update
 test:  ## build and run all tests
 	@tools/setup build test
 	@$(call configure_and_build,dev)
-	@ctest --preset dev --parallel $(JOBS)
+	@ctest --preset dev --parallel $(TEST_JOBS)
 
 check: format-check lint asan tsan  ## format, warnings of clang, clang-tidy, include rule, sanitizers
 

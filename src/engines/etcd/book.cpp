@@ -77,6 +77,12 @@ std::vector<book::ref> book::releasing(std::string_view name) const {
   return out;
 }
 
+bool is_in_doubt(const entry& which) {
+  for (const auto* one = &which; one != nullptr; one = one->over.get())
+    if (one->in_doubt) return true;
+  return false;
+}
+
 std::vector<stored> keys_in(const std::vector<book::ref>& entries) {
   std::vector<stored> out;
   for (const auto& one : entries)

@@ -88,6 +88,8 @@ class book {
   std::map<std::string, std::set<std::uint64_t>, std::less<>> slots_;
 };
 
+// A request may yet be carried out that puts a key of it, or of what it stands on. REQUIRES: the book's lock() is held.
+bool is_in_doubt(const entry& which);
 std::vector<stored> keys_in(const std::vector<book::ref>& entries);
 // To whom the holder hands over, as `seen` shows it. REQUIRES: the book's lock() is held.
 void learn_heirs(entry& holder, const line& seen, const place& own);

@@ -2,23 +2,7 @@
 // nobody knows of it any more. See fence_view.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include "support/text.hpp"
-
-#include <fmt/format.h>
-
 namespace holdfast::engines::etcd {
-
-// It cannot be forgotten as long as it might yet come true: core asks settle_verb, which sees to that.
-std::optional<error> etcd_engine::doubt_about(const asker& who) const {
-  {
-    const auto lock = book_.lock();
-    if (!who.mine->in_doubt) return std::nullopt;
-  }
-  return error{errc::outcome_unknown,
-               fmt::format("Lock {} on {}: a request for it was sent twice, and the first one may "
-                           "yet be carried out.",
-                           support::quoted(who.ask.name), how_.url)};
-}
 
 void etcd_engine::note_fence(std::int64_t lease, const rpc::RangeResponse& seen,
                              std::int64_t revision) {
@@ -34,26 +18,24 @@ bool etcd_engine::fence_moved(const fence_view& sent, std::int64_t lease,
   return session_->fence(lease).modified != sent.modified;
 }
 
-// Whatever was sent for this entry, and is still under way, will not be carried out.
-verb<void> etcd_engine::end_doubt(book::ref mine, way how) {
+// The fence is moved on, so whatever was sent for this entry, and is still under way, will not be carried out. It may
+// have been until now: then the key is there, and its revision is not known.
+verb<bool> etcd_engine::end_doubt(book::ref mine, way how) {
   std::int64_t lease = 0;
   {
     const auto lock = book_.lock();
-    bool any = false;
-    for (const auto* one = mine.get(); one != nullptr; one = one->over.get())
-      any = any || one->in_doubt;
-    if (!any) co_return result<void>{};
+    if (!is_in_doubt(*mine)) co_return false;
     lease = mine->lease;
   }
   const auto is_current = [&] {
     const auto now = session_->current();
     return now && now->id == lease;
   };
-  if (is_current()) {  // else it is being given back, and nothing can be put under it
+  if (is_current()) {  // else it is being given back, with all that is put under it
     const auto fence = session_->fence(lease);
     auto step = fence_step(fence, lease);
     auto got = co_await transact(std::move(step), mine->name, {lease}, how);
-    if (!got && is_current()) co_return std::move(got).error();
+    if (!got && is_current()) co_return error{errc::outcome_unknown, got.error().message()};
     if (got && got->said.succeeded()) {
       const auto revision = got->said.header().revision();
       session_->note_fence(lease, revision, revision);
@@ -63,7 +45,7 @@ verb<void> etcd_engine::end_doubt(book::ref mine, way how) {
   }
   const auto lock = book_.lock();
   for (auto* one = mine.get(); one != nullptr; one = one->over.get()) one->in_doubt = false;
-  co_return result<void>{};
+  co_return true;
 }
 
 }  // namespace holdfast::engines::etcd

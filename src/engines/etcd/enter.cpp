@@ -154,7 +154,9 @@ verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
     if (!in) co_return failed(who, std::move(in).error());
     if (*in) co_return **in;
   }
-  if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
+  auto doubted = co_await end_doubt(who.mine, how);
+  if (!doubted) co_return std::move(doubted).error();
+  if (*doubted) co_return co_await enter_plainly(who, how);
   forget(who.mine, true);
   co_return entered{};
 }
@@ -275,7 +277,13 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
   if (out.size() == all.size()) co_return out;
   const auto& last = got->said.responses(got->said.responses_size() - 1).response_range();
   note_fence(lease->id, last, revision);
-  if (auto doubt = doubt_about(all.front())) co_return std::move(*doubt);
+  bool doubted = false;
+  for (const auto& who : all) {
+    auto any = co_await end_doubt(who.mine, how);
+    if (!any) co_return std::move(any).error();
+    doubted = doubted || *any;
+  }
+  if (doubted) co_return co_await enter_all_verb(asks, how);
   for (const auto& who : all) forget(who.mine, true);
   co_return none;  // or the fence has moved: one after the other will do
 }

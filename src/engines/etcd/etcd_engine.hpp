@@ -129,8 +129,7 @@ class etcd_engine final : public engine, private session_listener {
                        std::int64_t until, way how);
 
   // doubt.cpp
-  std::optional<error> doubt_about(const asker& who) const;
-  verb<void> end_doubt(book::ref mine, way how);
+  verb<bool> end_doubt(book::ref mine, way how);  // was there any?
   void note_fence(std::int64_t lease, const rpc::RangeResponse& seen, std::int64_t revision);
   bool fence_moved(const fence_view& sent, std::int64_t lease, const rpc::TxnResponse& said);
 

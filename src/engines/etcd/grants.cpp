@@ -158,7 +158,9 @@ verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, b
                         "for; all users of a name must agree on its kind and its permits.",
                         support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
                         who.ask.capacity)};
-  if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
+  auto doubted = co_await end_doubt(who.mine, how);
+  if (!doubted) co_return std::move(doubted).error();
+  if (*doubted) co_return co_await enter_plainly(who, how);
   if (queued) {
     std::vector<stored> keys;
     if (const auto* own = seen.find(who.key)) keys.push_back({own->key, own->created});

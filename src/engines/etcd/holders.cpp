@@ -46,8 +46,8 @@ class lookout::own_key final : private watcher {
  private:
   void on_watching(std::int64_t) noexcept override { in_.check_soon(*this); }
   void on_events(const rpc::WatchResponse& what) noexcept override {
-    const auto& last = what.events(what.events_size() - 1);
-    if (last.type() == rpc::Event::DELETE) in_.is_missing(book::ref{holder_});
+    for (const auto& one : what.events())
+      if (one.type() == rpc::Event::DELETE) return in_.is_missing(book::ref{holder_});
   }
   lookout& in_;
   const book::ref holder_;
@@ -164,9 +164,7 @@ void lookout::ttl_is_over(const book::ref& holder) {
 void lookout::end_doubt(const entry& lost) {
   {
     const auto lock = book_.lock();
-    bool any = false;
-    for (const auto* one = &lost; one != nullptr; one = one->over.get()) any = any || one->in_doubt;
-    if (!any) return;
+    if (!is_in_doubt(lost)) return;
   }
   (new errand{fence_step(session_.fence(lost.lease), lost.lease)})->go(cluster_);
 }
@@ -204,6 +202,12 @@ void lookout::check() {
   }
 }
 
+// Else it is another one, of the same name.
+bool lookout::is_the_key_of(const entry& holder, std::int64_t created) const {
+  const auto lock = book_.lock();
+  return holder.created == created;
+}
+
 void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& said) {
   if (ending_) return;
   rpc::TxnResponse in;
@@ -217,9 +221,11 @@ void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& sai
     return;
   }
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (in.responses(static_cast<int>(i)).response_range().kvs_size() > 0) continue;
     const auto at = own_keys_.find(asked[i]);
-    if (at != own_keys_.end()) is_missing(book::ref{at->second->holder()});
+    if (at == own_keys_.end()) continue;
+    const auto& kvs = in.responses(static_cast<int>(i)).response_range().kvs();
+    const book::ref holder{at->second->holder()};
+    if (kvs.empty() || !is_the_key_of(*holder, kvs[0].create_revision())) is_missing(holder);
   }
 }
 

@@ -88,6 +88,7 @@ class lookout {
   void check_soon(own_key& one);
   void check();
   void checked(const std::vector<std::uint64_t>& asked, const answer& said);
+  bool is_the_key_of(const entry& holder, std::int64_t created) const;
   void is_missing(const book::ref& holder);
   void ttl_is_over(const book::ref& holder);
   void end_doubt(const entry& lost);

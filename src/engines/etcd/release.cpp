@@ -53,8 +53,12 @@ void etcd_engine::start_release(const grant& held, const call& limits,
 verb<void> etcd_engine::release_verb(const grant& held, way how) {
   const farewell until_done{*this};
   const auto mine = book_.find(held.owner);
-  if (mine)
-    if (auto sure = co_await end_doubt(mine, how); !sure) co_return std::move(sure).error();
+  bool doubted = false;
+  if (mine) {
+    auto ended = co_await end_doubt(mine, how);
+    if (!ended) co_return std::move(ended).error();
+    doubted = *ended;
+  }
   if (!mine || !book_.begin_release(*mine))
     co_return co_await release_stranger_verb(held.name, held.owner, how);
   const auto keys = keys_in({mine});
@@ -80,6 +84,9 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
     const auto lock = book_.lock();
     return mine->swept;
   }();
+  // Somebody took it away, and a late request of ours put it again: that goes, too.
+  if (!got->said.succeeded() && doubted)
+    static_cast<void>(co_await release_stranger_verb(held.name, held.owner, how));
   forget(mine, true);
   // Gone, and perhaps by an earlier try of ours, or by a later request that took it along.
   if (!got->said.succeeded() && !got->repeated && !swept) co_return gone(held.name);
@@ -144,12 +151,13 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
     if (!away && away.error().code() != errc::not_held) co_return std::move(away).error();
     co_return result<void>{};
   }
-  if (auto sure = co_await end_doubt(mine, how); !sure) co_return std::move(sure).error();
+  const auto doubted = co_await end_doubt(mine, how);
+  if (!doubted) co_return doubted.error();
   stored key;
   bool hands_over = false;
   {
     const auto lock = book_.lock();
-    key = {mine->key, mine->created};
+    key = {mine->key, *doubted ? 0 : mine->created};
     hands_over = mine->mode == lock_mode::exclusive && !mine->over;
     if (mine->is == entry::state::holding) mine->is = entry::state::waiting;  // it is not wanted
   }
@@ -196,8 +204,8 @@ void etcd_engine::start_settle(const request& ask, const call& limits,
 verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
   auto mine = book_.find(ask.owner);
   if (mine)
-    if (auto sure = co_await end_doubt(mine, how); !sure)
-      co_return as_reading(std::move(sure).error());
+    if (auto ended = co_await end_doubt(mine, how); !ended)
+      co_return as_reading(std::move(ended).error());
   auto seen = co_await look(ask.name, how);
   if (!seen) co_return as_reading(std::move(seen).error());
   const auto* own = seen->of.find(ask.owner);

@@ -47,8 +47,7 @@ verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
     if (!seen) co_return failed(who, as_reading(std::move(seen).error()));
     const auto* base = old_key.empty() ? nullptr : seen->of.find(old_key);
     if (base == nullptr) {
-      if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
-      forget(who.mine);
+      forget(who.mine);  // what may yet be carried out compares the old key, too
       co_return gone(who.ask.name);
     }
     who.key = name_key(*who.mine, who.ask, who.under, base->created);
@@ -68,7 +67,9 @@ verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
     }
   }
   if (who.ask.wait) co_return ask_again(who.ask);
-  if (auto doubt = doubt_about(who)) co_return std::move(*doubt);
+  auto doubted = co_await end_doubt(who.mine, how);
+  if (!doubted) co_return std::move(doubted).error();
+  if (*doubted) co_return co_await upgrade_verb(given, how);
   forget(who.mine);
   co_return entered{};
 }

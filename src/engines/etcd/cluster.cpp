@@ -180,6 +180,20 @@ void cluster::post(const question& what, const call& limits, handler& done) noex
   one->go();
 }
 
+void cluster::send_off(question what) noexcept {
+  class errand final : public handler {
+   public:
+    explicit errand(question about) : what_(std::move(about)) { limits_.deadline = now() + 10s; }
+    void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
+
+   private:
+    void on_answer(answer) noexcept override { delete this; }
+    const question what_;
+    call limits_;
+  };
+  (new errand{std::move(what)})->go(*this);
+}
+
 void cluster::one_is_done() noexcept {
   sending* next = nullptr;
   {

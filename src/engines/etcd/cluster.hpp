@@ -60,6 +60,9 @@ class cluster {
   // others wait for their turn, in order.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
+  // Nobody waits for the answer; tried for ten seconds.
+  void send_off(question what) noexcept;
+
   // co_await: run or post, as the way says.
   class asking;
   asking ask(const question& what, const way& how) noexcept;

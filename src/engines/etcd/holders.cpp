@@ -13,26 +13,6 @@ constexpr auto young = 150ms;
 constexpr auto pace = 100ms;
 constexpr auto check_again_after = 200ms;
 
-// A request that nobody waits for.
-class errand final : public cluster::handler {
- public:
-  explicit errand(const rpc::TxnRequest& what) : what_{method::txn, bytes_of(what)} {
-    limits_.deadline = std::chrono::steady_clock::now() + 10s;
-  }
-  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer) noexcept override { delete this; }
-  const question what_;
-  call limits_;
-};
-
-rpc::TxnRequest deletion_of(std::span<const stored> keys) {
-  rpc::TxnRequest out;
-  for (const auto& one : keys) add_delete(*out.mutable_success(), one);
-  return out;
-}
-
 }  // namespace
 
 class lookout::own_key final : private watcher {
@@ -166,7 +146,7 @@ void lookout::end_doubt(const entry& lost) {
     const auto lock = book_.lock();
     if (!is_in_doubt(lost)) return;
   }
-  (new errand{fence_step(session_.fence(lost.lease), lost.lease)})->go(cluster_);
+  cluster_.send_off({method::txn, bytes_of(fence_step(session_.fence(lost.lease), lost.lease))});
 }
 
 // ---- is it still there?
@@ -255,10 +235,13 @@ void lookout::announce_lost(std::vector<owner_id> owners, std::string why) {
 }
 
 void lookout::sweep(std::vector<stored> keys) {
-  for (std::size_t from = 0; from < keys.size(); from += most_at_once) {
-    const auto first = keys.begin() + static_cast<std::ptrdiff_t>(from);
-    const auto count = std::min(most_at_once, keys.size() - from);
-    (new errand{deletion_of({first, first + static_cast<std::ptrdiff_t>(count)})})->go(cluster_);
+  while (!keys.empty()) {
+    rpc::TxnRequest out;
+    for (std::size_t i = 0; i < most_at_once && !keys.empty(); ++i) {
+      add_delete(*out.mutable_success(), keys.back());
+      keys.pop_back();
+    }
+    cluster_.send_off({method::txn, bytes_of(out)});
   }
 }
 

@@ -24,21 +24,6 @@ std::int64_t random_id() {
   return static_cast<std::int64_t>(out);
 }
 
-// For requests that nobody waits for.
-class unattended final : public cluster::handler {
- public:
-  unattended(cluster& over, question what) : over_(over), what_(std::move(what)) {
-    limits_.deadline = std::chrono::steady_clock::now() + 10s;
-  }
-  void go() noexcept { over_.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer) noexcept override { delete this; }
-  cluster& over_;
-  const question what_;
-  call limits_;
-};
-
 question revocation(std::int64_t id) {
   rpc::LeaseRevokeRequest out;
   out.set_id(id);
@@ -149,9 +134,7 @@ void session::note_fence(std::int64_t lease, std::int64_t modified, std::int64_t
   if (fence_.lease != lease || revision >= fence_.seen_at) fence_ = {lease, modified, revision};
 }
 
-void session::give_back(std::int64_t id) noexcept {
-  (new unattended{cluster_, revocation(id)})->go();
-}
+void session::give_back(std::int64_t id) noexcept { cluster_.send_off(revocation(id)); }
 
 // ---- keeping it
 

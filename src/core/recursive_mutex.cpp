@@ -19,14 +19,17 @@ class reentrant {
   explicit reentrant(std::shared_ptr<gate> g) : gate_(std::move(g)) {}
 
   const std::shared_ptr<gate>& at() const noexcept { return gate_; }
-  // The generation if the calling thread owns it, else 0.
+  // The generation if the calling thread owns it, else 0. Never that of the next owner, who may be writing itself down
+  // at this moment: whoever reads its generation finds in the second look that the lock was nobody's.
   std::uint64_t mine() const noexcept {
-    return owner_.load(std::memory_order_acquire) == std::this_thread::get_id()
-               ? generation_.load(std::memory_order_relaxed)
-               : 0;
+    const auto me = std::this_thread::get_id();
+    if (owner_.load(std::memory_order_relaxed) != me) return 0;
+    const auto out = generation_.load(std::memory_order_acquire);
+    return owner_.load(std::memory_order_relaxed) == me ? out : 0;
   }
   void own(std::thread::id who, std::uint64_t generation) noexcept {
-    generation_.store(generation, std::memory_order_relaxed);
+    owner_.store({}, std::memory_order_relaxed);
+    generation_.store(generation, std::memory_order_release);
     owner_.store(who, std::memory_order_release);
   }
   result<std::uint64_t> enter(const acquire_options& options) {

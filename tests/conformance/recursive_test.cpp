@@ -77,6 +77,38 @@ TEST_P(recursion, counter_under_many_threads_loses_nothing) {
   EXPECT_EQ(count, threads * rounds);
 }
 
+// Just after a hand-off: the one who left comes back before the next one has written down that it owns the lock now.
+TEST_P(recursion, one_who_comes_back_at_once_does_not_enter_anothers_hold) {
+  const auto a = open();
+  recursive_mutex lock{a, name()};
+  constexpr int threads = 3;
+  const int rounds = a.capabilities().immediate ? 20'000 : 100;
+  std::atomic<int> inside{0}, intruders{0}, stuck{0};
+  std::vector<std::jthread> pool;
+  for (int t = 0; t < threads; ++t) {
+    pool.emplace_back([&] {
+      for (int round = 0; round < rounds && intruders + stuck == 0; ++round) {
+        for (int tries = 0; tries < 10; ++tries) {
+          if (!lock.try_lock()) continue;
+          if (++inside != 1) ++intruders;
+          --inside;
+          lock.unlock();
+        }
+        if (!lock.try_lock_for(patience)) {
+          ++stuck;
+          continue;
+        }
+        if (++inside != 1) ++intruders;
+        --inside;
+        lock.unlock();
+      }
+    });
+  }
+  pool.clear();
+  EXPECT_EQ(intruders, 0);
+  EXPECT_EQ(stuck, 0) << "an entry was not given back";
+}
+
 TEST_P(recursion, all_leases_are_lost_together) {
   NEEDS(listing);
   const auto a = open(), b = open();

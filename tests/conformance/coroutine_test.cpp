@@ -150,10 +150,12 @@ TEST_P(coroutines, resumed_where_the_client_was_told_to) {
   }});
   mutex ours{a, name()}, theirs{b, name()};
   auto held = ours.acquire();
-  auto waiting = start(theirs);
+  plain_counter count;
+  std::atomic<int> done{0};
+  spawn(count_in(theirs, count, done));  // on this thread: it is suspended now
   ASSERT_TRUE(wait_for_waiters(name(), 1));
   ASSERT_TRUE(is_ok(held->release()));
-  EXPECT_TRUE(is_ok(waiting.get()));
+  ASSERT_TRUE(wait_until([&] { return done == 1; }));
   EXPECT_EQ(resumed, 1);
 }
 

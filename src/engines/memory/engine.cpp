@@ -48,7 +48,7 @@ class memory_engine final : public engine {
   }
 
   const capabilities& caps() const noexcept override {
-    static const capabilities the = describe();
+    static const auto& the = *new capabilities{describe()};
     return the;
   }
 

@@ -29,7 +29,7 @@ constexpr const char* introduction_of_mariadb =
     "SESSION wait_timeout=86400, SESSION tx_isolation='READ-COMMITTED'";
 
 const statement& who_am_i() {
-  static const statement the{
+  static const auto& the = *new statement{
       "SELECT CONNECTION_ID(), COALESCE((SELECT HOST FROM information_schema.processlist "
       "WHERE ID = CONNECTION_ID()), '')",
       "ub"};

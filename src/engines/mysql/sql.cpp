@@ -461,7 +461,7 @@ std::string hex(std::string_view bytes) {
 }  // namespace
 
 const statements& sql() {
-  static const statements the = make();
+  static const auto& the = *new statements{make()};
   return the;
 }
 

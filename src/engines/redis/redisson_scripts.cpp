@@ -275,10 +275,10 @@ std::string join(std::string_view a, std::string_view b = {}) {
 }  // namespace
 
 // Each is made once, when first used.
-#define HOLDFAST_SCRIPT(name, ...)                            \
-  const script& name() {                                      \
-    static const script the = make_script(join(__VA_ARGS__)); \
-    return the;                                               \
+#define HOLDFAST_SCRIPT(name, ...)                                          \
+  const script& name() {                                                    \
+    static const script& the = *new script{make_script(join(__VA_ARGS__))}; \
+    return the;                                                             \
   }
 HOLDFAST_SCRIPT(lock_enter, lock_take, lock_look)
 HOLDFAST_SCRIPT(lock_settle, lock_look)

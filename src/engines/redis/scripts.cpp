@@ -582,10 +582,10 @@ script make_script(std::string_view text) {
 namespace scripts {
 
 // Each is made once, when first used.
-#define HOLDFAST_SCRIPT(name, ...)                            \
-  const script& name() {                                      \
-    static const script the = make_script(join(__VA_ARGS__)); \
-    return the;                                               \
+#define HOLDFAST_SCRIPT(name, ...)                                          \
+  const script& name() {                                                    \
+    static const script& the = *new script{make_script(join(__VA_ARGS__))}; \
+    return the;                                                             \
   }
 HOLDFAST_SCRIPT(enter, enter_fast, library, enter_slow)
 HOLDFAST_SCRIPT(enter_all, enter_all_text)

@@ -189,7 +189,7 @@ void describe_getset(capabilities& caps) {
 }  // namespace
 
 const recipe* recipe_of(std::string_view layout) {
-  static const std::array<recipe, 3> all{
+  static const auto& all = *new std::array<recipe, 3>{
       make_recipe("setnx", {by_expiry, take_by_set}, 1ms, false, describe_setnx),
       make_recipe("setnx-expire-lua", {by_expiry, take_by_setnx}, 1s, false, describe_expire_lua),
       make_recipe("getset", {by_value}, 1ms, true, describe_getset),

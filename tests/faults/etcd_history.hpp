@@ -153,7 +153,8 @@ class fighters {
       self.lingers = false;
       ++self.served;
       const auto released = held->release();
-      seen.was_told = seen.was_told || (!released && released.error().code() == errc::not_held);
+      const auto said = released ? errc{} : released.error().code();
+      seen.was_told = seen.was_told || said == errc::not_held || said == errc::lost;
       record_.add(seen);
     }
   }

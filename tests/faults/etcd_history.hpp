@@ -77,7 +77,7 @@ inline belief watch_over(lease& held, std::size_t client, nanoseconds length) {
   for (auto now = seen.begin; now < end; now = std::chrono::steady_clock::now()) {
     if (!held.valid()) break;
     seen.last = now;
-    std::this_thread::sleep_for(200us);
+    std::this_thread::sleep_for(200us);  // a sample: the record is as sharp as this
   }
   seen.was_told = held.lost().stop_requested();
   seen.was_lost = !held.valid();

@@ -4,18 +4,12 @@
 
 namespace holdfast::engines::etcd {
 
-void etcd_engine::note_fence(std::int64_t lease, const rpc::RangeResponse& seen,
-                             std::int64_t revision) {
-  session_->note_fence(lease, seen.kvs_size() == 0 ? 0 : seen.kvs(0).mod_revision(), revision);
-}
-
-// The last but one of the answers shows it.
-bool etcd_engine::fence_moved(const fence_view& sent, std::int64_t lease,
-                              const rpc::TxnResponse& said) {
-  if (said.responses_size() < 2) return false;
-  note_fence(lease, said.responses(said.responses_size() - 2).response_range(),
-             said.header().revision());
-  return session_->fence(lease).modified != sent.modified;
+// Whoever compares the fence reads it first of all when it has moved.
+void etcd_engine::note_fence(std::int64_t lease, const rpc::TxnResponse& said) {
+  if (said.responses_size() == 0) return;
+  const auto& seen = said.responses(0).response_range();
+  session_->note_fence(lease, seen.kvs_size() == 0 ? 0 : seen.kvs(0).mod_revision(),
+                       said.header().revision());
 }
 
 // The fence is moved on, so whatever was sent for this entry, and is still under way, will not be carried out. It may
@@ -40,7 +34,7 @@ verb<bool> etcd_engine::end_doubt(book::ref mine, way how) {
       const auto revision = got->said.header().revision();
       session_->note_fence(lease, revision, revision);
     } else if (got) {
-      note_fence(lease, got->said.responses(0).response_range(), got->said.header().revision());
+      note_fence(lease, got->said);
     }
   }
   const auto lock = book_.lock();

@@ -71,8 +71,9 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
     auto called = call_next(who.ask.name, seen.of, one->created, one->granted_at, how);
     static_cast<void>(co_await called);
   }
-  const bool moved = fence_moved(fence, who.under.id, got->said);
+  note_fence(who.under.id, got->said);
   if (seen.of.find(who.key) == nullptr) {
+    const bool moved = session_->fence(who.under.id).modified != fence.modified;
     if (moved) co_return co_await enter_plainly(given, how);
     if (!who.ask.wait) co_return co_await try_verb(who, std::move(seen), how);
   }
@@ -91,6 +92,7 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who, const fence_view& f
   expect_modified(out, fence.key, fence.modified);
   auto& free = *out.mutable_success();
   auto& taken = *out.mutable_failure();
+  add_range(taken, fence.key);
   for (const auto& one : sweeps) {
     add_delete(free, one.key);
     add_delete(taken, one);
@@ -105,7 +107,6 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who, const fence_view& f
     expect_modified(queue, fence.key, fence.modified);
     add_put(*queue.mutable_success(), who.key, value, who.under.id);
   }
-  add_range(taken, fence.key);
   add_range(taken, range);
   return out;
 }
@@ -116,8 +117,7 @@ verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time 
   for (int round = 0; round < rounds; ++round) {
     const auto* own = seen.of.find(who.key);
     if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
-    std::vector<const place*>
-        needed;  // of the overtaken: none; it takes a new revision as its token
+    std::vector<const place*> needed;  // none for the overtaken, who takes a new token
     if (own->stands == standing::holder && !own->overtaken()) {
       auto out = granted(who, sent, own->created, own->token);
       note_heirs(*who.mine, seen, *own);
@@ -198,7 +198,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
   if (got->said.succeeded())
     co_return outcome{granted(who, sent, created == 0 ? revision : created,
                               {static_cast<std::uint64_t>(revision)})};
-  fence_moved(fence, who.under.id, got->said);
+  note_fence(who.under.id, got->said);
   seen = sight_in(got->said, who.ask.name);
   own = seen.of.find(who.key);
   if (own == nullptr || !own->entered) co_return outcome{};
@@ -241,6 +241,7 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
   std::vector<asker> all;
   rpc::TxnRequest body;
   expect_modified(body, fence.key, fence.modified);
+  add_range(*body.mutable_failure(), fence.key);
   for (const auto& ask : asks) {
     asker who{ask, book_.find_or_make(ask), {}, *lease};
     who.key = name_key(*who.mine, ask, *lease, 0);
@@ -251,7 +252,6 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     add_range(*body.mutable_failure(), who.key);
     all.push_back(std::move(who));
   }
-  add_range(*body.mutable_failure(), fence.key);
   if (body.compare_size() > most_compares) {
     for (const auto& who : all) forget(who.mine, true);
     co_return none;
@@ -268,15 +268,14 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
   for (std::size_t i = 0; i < all.size(); ++i) {
     auto created = revision;
     if (!got->said.succeeded()) {
-      const auto& kvs = got->said.responses(static_cast<int>(i)).response_range().kvs();
+      const auto& kvs = got->said.responses(static_cast<int>(i) + 1).response_range().kvs();
       if (kvs.empty()) break;
       created = kvs[0].create_revision();  // an earlier try of this was it
     }
     out.push_back(granted(all[i], sent, created, {static_cast<std::uint64_t>(created)}).granted);
   }
   if (out.size() == all.size()) co_return out;
-  const auto& last = got->said.responses(got->said.responses_size() - 1).response_range();
-  note_fence(lease->id, last, revision);
+  note_fence(lease->id, got->said);
   bool doubted = false;
   for (const auto& who : all) {
     auto any = co_await end_doubt(who.mine, how);

@@ -130,8 +130,7 @@ class etcd_engine final : public engine, private session_listener {
 
   // doubt.cpp
   verb<bool> end_doubt(book::ref mine, way how);  // was there any?
-  void note_fence(std::int64_t lease, const rpc::RangeResponse& seen, std::int64_t revision);
-  bool fence_moved(const fence_view& sent, std::int64_t lease, const rpc::TxnResponse& said);
+  void note_fence(std::int64_t lease, const rpc::TxnResponse& said);
 
   // A transaction, with the failures as errors. `lease`: under which it puts keys; if that turns out to be gone, so is
   // the session.

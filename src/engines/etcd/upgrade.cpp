@@ -86,9 +86,7 @@ verb<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, way ho
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
   if (!got) co_return std::move(got).error();
   note_repetition(*who.mine, got->repeated);
-  if (!got->said.succeeded())
-    note_fence(who.under.id, got->said.responses(0).response_range(),
-               got->said.header().revision());
+  if (!got->said.succeeded()) note_fence(who.under.id, got->said);
   co_return got->said.succeeded();
 }
 

@@ -43,6 +43,8 @@ struct capabilities {
   // A lease is believed for at most this long after the store last showed a sign of life, however long its ttl; it is
   // renewed that much more often. 0: for its ttl.
   nanoseconds longest_validity{};
+  // What decides longest_validity, for the sentence of a loss: "grace=3s in the store's address". Empty: the ttl.
+  std::string validity_setting;
   // Taken off every validity for clock-rate drift between us and whoever decides expiry, in parts per
   // million of the ttl, plus a constant.
   unsigned drift_ppm = 0;

@@ -4,6 +4,10 @@
 // core. Names, ttls and permits arrive validated. Verbs may be called from any thread at any time.
 // Nothing here throws except for lack of memory.
 //
+// Certain and uncertain failures are told apart by type (error.hpp): after an error that is_not_done() the request had
+// no effect and will never have one; any other is a doubt, and core settles it before anybody relies on it. A refusal
+// that the server gave to this very request (denied, protocol ...) is a not_done; without that word it is a doubt.
+//
 // Two drivers, one meaning. The plain verbs may block the calling thread, until call.deadline at the
 // latest; the start_ verbs must not block and complete through a completion, on any thread, possibly
 // before they return. For stores that answer without I/O the default start_ verbs call the plain ones.
@@ -35,7 +39,8 @@ inline constexpr std::uint64_t rw_capacity = std::uint64_t{1}
                                              << 30;  // of every lock that is not a semaphore
 inline constexpr std::uint64_t upgradeable_weight = rw_capacity / 2 + 1;
 
-// How long one call may take. Past the deadline, or once stop is requested, a verb returns promptly.
+// How long one call may take. Past the deadline, or once stop is requested, a verb returns promptly, whatever the server
+// does: a request that was sent by then is in doubt. The deadline is an instant of std::chrono::steady_clock.
 struct call {
   steady_time deadline = steady_time::max();
   std::stop_token stop{};
@@ -48,8 +53,10 @@ struct grant {
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = rw_capacity;
   fencing_token token;
-  // An instant not later than the one from which the store counts the ttl (the time before the request
-  // was sent, or the store's own word where its clock is ours). Validity counts from here.
+  // An instant (of engine_config::clock) not later than the one from which the store counts the ttl (the time before
+  // the request was sent, or the store's own word where its clock is ours). Validity counts from here: valid_from + ttl
+  // is never later than the store's own end of this grant, however it came: by an answer, a message, a hand-over by
+  // another client, a renewal or settle.
   steady_time valid_from;
   nanoseconds ttl{};
   std::uint64_t handle = 0;  // the engine's own business
@@ -60,14 +67,16 @@ struct request {
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = rw_capacity;
   std::uint64_t capacity = rw_capacity;
-  owner_id owner;
+  owner_id
+      owner;  // of one attempt: after it was given back, left or settled as "nothing" it never comes again
   nanoseconds ttl{};
   queue_order order = queue_order::fifo;
   int priority = 0;
   std::string_view label;
   bool wait = true;  // queue up when it cannot enter now
-  const grant* replaces =
-      nullptr;  // an upgrade: this grant of ours turns into the new one, ahead of the queue
+  // An upgrade: this grant of ours turns into the new one, ahead of the queue. Until then it stays what it is, and no
+  // failure, leave or settle of the replacing request touches it; from then on its owner is unknown to the store.
+  const grant* replaces = nullptr;
   // Scratch of the engine's, kept by core per lock handle (e.g. where the name was found last). May be null.
   std::atomic<std::uint64_t>* memo = nullptr;
 };
@@ -77,6 +86,7 @@ struct ticket {
   std::string_view name;
   owner_id owner;
   std::uint64_t handle = 0;
+  bool replacing = false;  // of a request with `replaces`; set by core
   // Ask again (enter) at this time even if nothing was heard: the back-stop for lost messages, and the
   // only clock of stores that cannot push.
   steady_time recheck_at = steady_time::max();
@@ -165,8 +175,10 @@ class completion {
 // What an engine tells core unasked. Called from the engine's own threads; must return quickly.
 class engine_listener {
  public:
-  // The store shows that this grant of ours is gone (revoked, expired, deleted).
-  virtual void on_lost(const owner_id& owner, std::string_view why) noexcept = 0;
+  // The store shows that these grants of ours are gone (revoked, expired, deleted, their session over): all that are
+  // known to be gone in one call, because each call looks at every lease of the client.
+  virtual void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept = 0;
+  void on_lost(const owner_id& owner, std::string_view why) noexcept { on_lost({&owner, 1}, why); }
 
  protected:
   ~engine_listener() = default;
@@ -179,24 +191,31 @@ class engine {
   virtual const capabilities& caps() const noexcept = 0;
 
   // One atomic attempt. Idempotent by owner: asking again with an owner that is queued or granted already
-  // answers with just that. busy only when !wait. If the answer never arrives: outcome_unknown, then settle.
+  // answers with just that. busy only when !wait. An error that is not a not_done is a doubt: core asks settle.
   virtual result<entered> enter(const request& ask, const call& limits) = 0;
   // Returns when the ticket may have moved (perhaps with the grant itself), at recheck_at, at the deadline,
   // or when stop is requested, whichever comes first.
   virtual result<progress> await(const ticket& place, const call& limits) = 0;
-  // Gives the place up, or the grant if it arrived meanwhile. Safe to repeat; leaves no trace.
+  // Gives the place up, or the grant if it arrived meanwhile. Safe to repeat; leaves no trace, not even of a request
+  // that is delivered later. A `replacing` place is different: only the place is given up, a grant stays (giving it up
+  // would take along what it replaced), and core asks settle which it was.
   virtual result<void> leave(const ticket& place, const call& limits) = 0;
-  // All grants in one call. An error means nothing is known about any of them. A grant that the store has
-  // let go is never revived: its verdict is lost.
+  // All grants in one call, a verdict for each; one that cannot be asked about is `unknown` and costs the others
+  // nothing. An error means nothing is known about any of them. A grant that the store has let go is never revived: its
+  // verdict is lost. This blocking verb is proof: the store itself was asked about each very grant, after the call
+  // began. start_renew is upkeep and may answer from one proof of the whole session.
   virtual result<void> renew(std::span<renewal> batch, const call& limits) = 0;
-  // Owner-only; wakes exactly those who can enter now. not_held when it was gone: nothing was changed.
+  // Owner-only; wakes exactly those who can enter now. not_held when it was gone: nothing was changed, and core
+  // announces a loss, so it must be true.
   virtual result<void> release(const grant& held, const call& limits) = 0;
-  // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same token. Lets in
-  // those who now fit.
+  // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same owner, same token. Lets in
+  // those who now fit. Idempotent: what has that mode already is answered with just that, so core repeats it while in
+  // doubt. not_held when it was gone.
   virtual result<grant> downgrade(const grant& held, lock_mode to, const call& limits) = 0;
   // All of them, without waiting, or none (an empty answer). Only where capabilities().atomic_multi.
   virtual result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits);
-  // After an unanswered request: granted, waiting, or busy for "the store knows nothing of this owner".
+  // After a doubt: granted, waiting, or busy for "the store knows nothing of this owner". After busy nothing of this
+  // owner appears any more, however late one of its requests is delivered.
   virtual result<entered> settle(const request& ask, const call& limits) = 0;
 
   // Operators' view. `list` returns names with a holder or a waiter, sorted, at most `limit`.
@@ -246,7 +265,7 @@ class engine {
 struct engine_config {
   const store_url& url;
   std::array<std::uint64_t, 2> client;  // the client half of every owner id it will be asked with
-  const class clock& clock;
+  const class clock& clock;  // counts the time in which the machine was suspended; see clock.hpp
   engine_listener& listener;
   std::string host;
   std::int64_t pid = 0;

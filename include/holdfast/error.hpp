@@ -35,16 +35,35 @@ inline std::error_code make_error_code(errc code) noexcept {
 const char* to_string(errc code) noexcept;
 
 // A failure as a value.
+//
+// Of a request that changes something it also says whether that may have been done all the same, or may still be done
+// when a late copy is delivered. Doubt is the default. Certain are only the codes that mean it (unavailable: nothing
+// was sent, or it had no effect; busy, not_held, unsupported) and errors that were made as `not_done`.
 class error {
  public:
-  error(errc code, std::string message) : code_(code), message_(std::move(message)) {}
+  error(errc code, std::string message)
+      : error(code, std::move(message),
+              code == errc::unavailable || code == errc::busy || code == errc::not_held ||
+                  code == errc::unsupported) {}
 
   errc code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
+  bool is_not_done() const noexcept { return not_done_; }
+
+ protected:
+  error(errc code, std::string message, bool not_done)
+      : code_(code), message_(std::move(message)), not_done_(not_done) {}
 
  private:
   errc code_;
   std::string message_;
+  bool not_done_;
+};
+
+// A failure that is certain whatever its code: the store said no to this very request, or it was never sent.
+class not_done final : public error {
+ public:
+  not_done(errc code, std::string message) : error(code, std::move(message), true) {}
 };
 
 // A failure as an exception, for those who prefer them; thrown by result::value() and the std faces.

@@ -319,14 +319,18 @@ metrics client_core::snapshot() {
   return out;
 }
 
-void client_core::on_lost(const owner_id& owner, std::string_view why) noexcept {
+// One look at every hold, however many were lost: a session that ends takes thousands of leases along.
+void client_core::on_lost(std::span<const owner_id> owners, std::string_view why) noexcept {
   const background_thread mark;
+  std::vector<owner_id> sorted{owners.begin(), owners.end()};
+  std::ranges::sort(sorted);
   std::vector<std::shared_ptr<hold>> alive;
   live_holds(alive);
   for (const auto& h : alive) {
-    const auto w = h->word.load(std::memory_order_acquire);
-    if (hold_word::state_of(w) == hold_word::held && h->lose(hold_word::generation(w), owner, why))
-      return;
+    const auto generation = hold_word::generation(h->word.load(std::memory_order_acquire));
+    const auto current = h->current_grant(generation);
+    if (current && std::ranges::binary_search(sorted, current->owner))
+      h->lose(generation, current->owner, why);
   }
 }
 

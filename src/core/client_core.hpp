@@ -105,7 +105,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   result<grant> conclude(const acquire_machine& machine, const request& ask);
   metrics snapshot();
 
-  void on_lost(const owner_id& owner, std::string_view why) noexcept override;
+  void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override;
 
  private:
   void note_ttl(nanoseconds ttl) noexcept;

@@ -58,7 +58,7 @@ struct arena {
 };
 
 struct deaf final : engine_listener {
-  void on_lost(const owner_id&, std::string_view) noexcept override {}
+  void on_lost(std::span<const owner_id>, std::string_view) noexcept override {}
 };
 
 struct promised final : completion<progress> {

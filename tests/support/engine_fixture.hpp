@@ -16,9 +16,9 @@ namespace holdfast::testing {
 
 class recording_listener final : public engine_listener {
  public:
-  void on_lost(const owner_id& owner, std::string_view why) noexcept override {
+  void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override {
     const std::lock_guard lock{guard_};
-    lost_.emplace_back(owner, why);
+    for (const auto& one : owners) lost_.emplace_back(one, why);
   }
   std::vector<std::pair<owner_id, std::string>> lost() const {
     const std::lock_guard lock{guard_};

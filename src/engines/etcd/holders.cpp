@@ -230,7 +230,7 @@ void lookout::announce_lost(std::vector<owner_id> owners, std::string why) {
   if (owners.empty()) return;
   cluster_.driver().post([this, owners = std::move(owners), why = std::move(why)] {
     if (ending_) return;
-    for (const auto& one : owners) listener_.on_lost(one, why);
+    listener_.on_lost(owners, why);
   });
 }
 

@@ -86,10 +86,10 @@ struct ticket {
   std::string_view name;
   owner_id owner;
   std::uint64_t handle = 0;
-  bool replacing = false;  // of a request with `replaces`; set by core
   // Ask again (enter) at this time even if nothing was heard: the back-stop for lost messages, and the
   // only clock of stores that cannot push.
   steady_time recheck_at = steady_time::max();
+  bool replacing = false;  // of a request with `replaces`; set by core
 };
 
 struct entered {
@@ -197,8 +197,8 @@ class engine {
   // or when stop is requested, whichever comes first.
   virtual result<progress> await(const ticket& place, const call& limits) = 0;
   // Gives the place up, or the grant if it arrived meanwhile. Safe to repeat; leaves no trace, not even of a request
-  // that is delivered later. A `replacing` place is different: only the place is given up, a grant stays (giving it up
-  // would take along what it replaced), and core asks settle which it was.
+  // that is delivered later. A `replacing` place is different, because giving the grant up would take along what it
+  // replaced: if it arrived meanwhile, either it stays, or what it replaced is there again. Core asks settle which.
   virtual result<void> leave(const ticket& place, const call& limits) = 0;
   // All grants in one call, a verdict for each; one that cannot be asked about is `unknown` and costs the others
   // nothing. An error means nothing is known about any of them. A grant that the store has let go is never revived: its
@@ -214,7 +214,8 @@ class engine {
   virtual result<grant> downgrade(const grant& held, lock_mode to, const call& limits) = 0;
   // All of them, without waiting, or none (an empty answer). Only where capabilities().atomic_multi.
   virtual result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits);
-  // After a doubt: granted, waiting, or busy for "the store knows nothing of this owner". After busy nothing of this
+  // After a doubt: granted, waiting, or busy for "the store knows nothing of this owner", whatever mode it has by now
+  // (of the request only name and owner count, and `replaces` for "an upgrade"). After busy nothing of this
   // owner appears any more, however late one of its requests is delivered.
   virtual result<entered> settle(const request& ask, const call& limits) = 0;
 

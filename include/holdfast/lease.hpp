@@ -14,6 +14,9 @@
 //   released   | false   | not fired | error not_held     | nothing
 //   moved-from | false   | not fired | error not_held     | nothing
 //
+// Callbacks on lost() run on a thread that the client keeps for them and for its observer, one after the other: one that
+// takes long delays the next.
+//
 // Thread-safe: const members. Ownership belongs to the object, not to a thread: move it where you like.
 // Destruction sends the release without waiting for the store's answer (an observer hears of a failure), never throws.
 #pragma once
@@ -53,9 +56,11 @@ class lease {
   // Stop is requested when we can no longer claim the lock. Not fired by release().
   std::stop_token lost() const;
 
-  // Waits for the store's answer. not_held if it was released before, lost if it was lost.
+  // Waits for the store's answer. not_held if it was released before; lost if it was lost, also when the store says so
+  // only now: then lost() fires, and observer and metrics hear of it.
   result<void> release();
-  // Renews now instead of at ttl/3: proof of life before something irreversible.
+  // Proof of life before something irreversible: asks the store about this very grant, now. ok means that the store
+  // listed it as ours at some moment during the call, and that it is valid still.
   result<void> renew();
 
  private:

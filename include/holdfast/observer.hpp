@@ -10,9 +10,11 @@
 
 namespace holdfast {
 
-// Hooks. Called on the thread on which the thing happened (background threads included), so they must be
-// quick and thread-safe; what they throw is swallowed. Uncontended std-face lock/unlock pairs report
-// nothing unless an observer is set, so observing costs those their speed.
+// Hooks. Called soon after the thing happened, one after the other in the order in which things happened, on a thread
+// that the client keeps for that (and for the callbacks of lease::lost()): never on the thread of the caller, never under
+// a lock of ours. So a hook may ask leases, take locks and drop handles; a hook that takes long delays those behind it
+// and nothing else. What they throw is swallowed. The thread that drops the client's last handle waits for them. Without
+// an observer nothing of this costs anything; with one, lock/unlock pairs lose some of their speed.
 class observer {
  public:
   virtual ~observer() = default;

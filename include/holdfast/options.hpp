@@ -27,13 +27,16 @@ inline constexpr nanoseconds forever = nanoseconds::max();
 
 struct acquire_options {
   // ---- behaviour
-  // How long to wait for it. 0: one attempt. Negative is refused as misconfigured.
+  // How long to wait for it. 0: one attempt. Negative is refused as misconfigured. The answer comes within this time plus
+  // 500 ms (plus call_timeout if that is shorter) even when the store does not answer at all; what it may have granted is
+  // given back in the background.
   nanoseconds wait = forever;
   // Liveness bound, not a limit on how long you may hold: the lease is renewed at ttl/3 while this
   // process lives; when it dies or is paused for longer than this, others may take the lock. Unset: the
   // client's default.
   std::optional<nanoseconds> ttl = std::nullopt;
-  // Give the lock up (as lost) after holding it this long, however well renewals go. 0: no limit.
+  // Give the lock up (as lost) after holding it this long, however well renewals go. 0: no limit. Counts for this lease
+  // alone, also when it was handed on inside the process.
   nanoseconds max_hold{0};
   queue_order order = queue_order::fifo;
   // Higher enters earlier; equal priorities keep the queue order. Only where capabilities().priorities.

@@ -65,9 +65,12 @@ class shared_mutex {
   async<lease> async_acquire_upgradeable() { return async_acquire_upgradeable(defaults_); }
 
   // `held` is a lease of this lock: exclusive -> shared or upgradeable, upgradeable -> shared. On
-  // failure it is what it was (or lost).
+  // failure it is what it was (or lost), except for outcome_unknown: then it counts as what it should be, and the store
+  // is asked in the background until it agrees.
   result<void> downgrade(lease& held, lock_mode to = lock_mode::shared);
-  // upgradeable -> exclusive, waiting for the readers to leave. On failure it is upgradeable still.
+  // upgradeable -> exclusive, waiting for the readers to leave. On failure it is upgradeable still (or lost), also when
+  // the store's answer was lost: what it may have granted is taken back in the background, and until that is done
+  // another upgrade is refused as unavailable.
   result<void> upgrade(lease& held, const acquire_options& options = {});
   async<void> async_upgrade(lease& held, const acquire_options& options);
   HOLDFAST_REFUSE_TEMPORARY(async<void> async_upgrade(lease& held, acquire_options&&));
@@ -80,9 +83,8 @@ class shared_mutex {
   client store_;
   acquire_options defaults_;
   mutex writer_;
-  std::mutex guard_;  // of readers_
-  std::vector<lease>
-      readers_;  // of the std face; which of them an unlock_shared ends does not matter
+  std::mutex guard_;            // of readers_
+  std::vector<lease> readers_;  // of the std face; unlock_shared ends a valid one if there is one
 };
 
 }  // namespace holdfast

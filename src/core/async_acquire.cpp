@@ -18,12 +18,12 @@ bool async_machine<T>::take_options(acquire_options asked) {
 }
 
 template <class T>
-void async_machine<T>::ask_store(steady_time since, nanoseconds wait) {
+void async_machine<T>::ask_store(const request& ask, steady_time since, nanoseconds wait) {
   auto& core = this->core();
   machine_.emplace(
-      ask_, core.caps(),
+      ask, core.caps(),
       acquire_machine::limits{deadline_after(since, wait), core.options().call_timeout},
-      this->stop());
+      this->stop(), [this] { return fresh_owner(); });
   run(machine_->start(core.clock().now()));
 }
 
@@ -39,28 +39,30 @@ void async_machine<T>::run(step next) {
     if (flow_.exchange(flow::parked) != flow::answered) return;
     next = next_;
   }
-  concluded(this->core().conclude(*machine_, ask_));
+  concluded(this->core().conclude(*machine_), *machine_);
 }
 
 template <class T>
 void async_machine<T>::issue(step what) {
   auto& store = this->core().store();
   limits_ = machine_->next_call(this->core().clock().now());
+  limits_.deadline = this->core().on_steady_clock(limits_.deadline);
   switch (what) {
     case step::enter:
-      return store.start_enter(ask_, limits_, *this);
+      return store.start_enter(machine_->ask(), limits_, *this);
     case step::await:
       return store.start_await(machine_->place(), limits_, *this);
     case step::leave:
       return store.start_leave(machine_->place(), limits_, *this);
     case step::settle:
-      return store.start_settle(ask_, limits_, *this);
+      return store.start_settle(machine_->ask(), limits_, *this);
     case step::give_back:
       return store.start_release(machine_->stale(), limits_, *this);
     case step::pause:
-      return this->core().at(machine_->pause_until(), [self = this->shared_from_this(), this] {
+      this->core().at(machine_->pause_until(), [self = this->shared_from_this(), this] {
         advance(machine_->on_resumed(this->core().clock().now()));
       });
+      return;
     case step::done:
       return;
   }
@@ -129,38 +131,53 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
   // Queued behind others of this process: time and stop take us out, unless we are being served already.
   void watch_the_clock() {
     const auto self = std::static_pointer_cast<exclusive_acquire>(shared_from_this());
-    if (const auto deadline = deadline_after(since_, options_.wait); deadline != steady_time::max())
-      core().at(deadline, [weak = std::weak_ptr{self}] {
+    if (const auto deadline = deadline_after(since_, options_.wait);
+        deadline != steady_time::max()) {
+      const auto planned = core().at(deadline, [weak = std::weak_ptr{self}] {
         if (const auto alive = weak.lock()) alive->withdraw(false);
       });
+      const std::lock_guard locked{timer_guard_};
+      if (timer_over_) {
+        core().cancel(planned);
+      } else {
+        timer_ = planned;
+      }
+    }
     local_stop_.emplace(stop(), on_stop{this});
   }
+  // The queue is behind us: a timer that is left would be kept until its time, an hour perhaps.
+  void end_timer() noexcept {
+    const std::lock_guard locked{timer_guard_};
+    timer_over_ = true;
+    if (timer_) core().cancel(*timer_);
+  }
   void withdraw(bool cancelled) noexcept {
-    if (gate_->withdraw(*this)) finish(core().note_failure(gave_up(gate_->name, cancelled)));
+    if (!gate_->withdraw(*this)) return;
+    end_timer();
+    finish(core().note_failure(gave_up(gate_->name, cancelled)));
   }
   void served(news what) noexcept override {
     const background_thread mark;
+    end_timer();
     if (what == news::lead) return lead();
-    gate_->note_handed(since_);
-    succeed();
+    gate_->note_handed(token, since_);
+    succeed(token);
   }
 
-  void lead() {
-    ask_ = gate_->make_request(options_);
-    ask_store(since_, options_.wait);
-  }
-  void concluded(result<grant> answer) override {
+  void lead() { ask_store(gate_->make_request(options_), since_, options_.wait); }
+  owner_id fresh_owner() override { return gate_->new_owner(); }
+  void concluded(result<grant> answer, const acquire_machine&) override {
     if (!answer) {
       gate_->lead_failed(generation);
       return finish(core().note_failure(std::move(answer).error()));
     }
     gate_->won(*answer, options_, since_);
-    succeed();
+    succeed(answer->token);
   }
   void resuming() noexcept override {
     if (hook_ && outcome->has_value()) hook_(generation);
   }
-  void succeed() { finish(lease_access::make(gate_, generation)); }
+  void succeed(fencing_token with) { finish(lease_access::make(gate_, {generation, with})); }
 
   struct on_stop {
     exclusive_acquire* who;
@@ -170,6 +187,9 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
   acquire_options asked_;
   acquired_hook hook_;
   std::optional<std::stop_callback<on_stop>> local_stop_;
+  std::mutex timer_guard_;
+  std::optional<driver::timer> timer_;
+  bool timer_over_ = false;
 };
 
 class share_acquire final : public async_machine<lease> {
@@ -185,14 +205,14 @@ class share_acquire final : public async_machine<lease> {
   void begin() override {
     if (!take_options(std::move(asked_))) return;
     target_ = core().new_hold(name_);
-    ask_ = make_request(*target_, kind_, options_);
-    ask_store(since_, options_.wait);
+    ask_store(make_request(*target_, kind_, options_), since_, options_.wait);
   }
-  void concluded(result<grant> answer) override {
+  owner_id fresh_owner() override { return target_->new_owner(); }
+  void concluded(result<grant> answer, const acquire_machine&) override {
     if (!answer) return finish(core().note_failure(std::move(answer).error()));
     const auto generation = begin_alone(*target_);
     target_->won_alone(*answer, options_, since_);
-    finish(lease_access::make(target_, generation));
+    finish(lease_access::make(target_, {generation, answer->token}));
   }
 
   std::string name_;
@@ -201,6 +221,8 @@ class share_acquire final : public async_machine<lease> {
   std::shared_ptr<hold> target_;
 };
 
+// The lease itself is touched only where its coroutine is known to be there: at the start and when it goes on. A
+// coroutine that is destroyed while it is suspended may take its lease along.
 class upgrade_operation final : public async_machine<void> {
  public:
   upgrade_operation(std::shared_ptr<client_core> core, lease& held, std::string name,
@@ -216,17 +238,29 @@ class upgrade_operation final : public async_machine<void> {
     if (!prepared) return finish(std::move(prepared).error());
     old_ = prepared->old;
     options_ = std::move(prepared->options);
+    state_ = lease_access::state(held_);
+    upgraded_.generation = lease_access::generation(held_);
     cancel_with(options_.stop);
-    ask_ = upgrade_request(held_, old_, options_);
-    ask_store(core().clock().now(), options_.wait);
+    ask_store(upgrade_request(*state_, old_, options_), core().clock().now(), options_.wait);
   }
-  void concluded(result<grant> answer) override {
-    if (answer) return finish(finish_upgrade(held_, *answer));
-    lease_access::state(held_)->changing = false;
-    finish(core().note_failure(std::move(answer).error()));
+  owner_id fresh_owner() override { return state_->new_owner(); }
+  void concluded(result<grant> answer, const acquire_machine& machine) override {
+    if (!answer) {
+      end_upgrade(*state_, upgraded_.generation, machine);
+      return finish(core().note_failure(std::move(answer).error()));
+    }
+    upgraded_.token = answer->token;
+    auto done = adopt_upgrade(*state_, upgraded_.generation, *answer);
+    if (done && is_abandoned()) undo_upgrade(*state_, upgraded_.generation, answer->owner);
+    finish(std::move(done));
+  }
+  void resuming() noexcept override {
+    if (outcome->has_value()) lease_access::refill(held_, upgraded_);
   }
 
   lease& held_;
+  std::shared_ptr<hold> state_;
+  tenure upgraded_;
   std::string name_;
   acquire_options asked_;
   grant old_;

@@ -40,6 +40,7 @@ class async_operation : public detail::async_state<T>,
     phase_.exchange(phase::abandoned);
     cancel_.request_stop();
   }
+  bool is_abandoned() const noexcept { return phase_.load() == phase::abandoned; }
 
  protected:
   virtual void begin() = 0;
@@ -70,6 +71,8 @@ class async_operation : public detail::async_state<T>,
   void go_on() {
     auto expected = phase::finished;
     if (!phase_.compare_exchange_strong(expected, phase::resumed)) return;
+    const background_thread
+        mark;  // perhaps on a thread of the user's; *this keeps the client until it returns
     resuming();
     who_.resume();
   }
@@ -94,10 +97,10 @@ class async_machine : public async_operation<T>,
  protected:
   // Checks and takes the options, and looks at the clock; or finishes with what is wrong with them.
   bool take_options(acquire_options asked);
-  // Asks the store for ask_, then calls concluded.
-  void ask_store(steady_time since, nanoseconds wait);
-  virtual void concluded(result<grant> answer) = 0;
-  request ask_;
+  // Asks the store, then calls concluded.
+  void ask_store(const request& ask, steady_time since, nanoseconds wait);
+  virtual void concluded(result<grant> answer, const acquire_machine& machine) = 0;
+  virtual owner_id fresh_owner() = 0;
   acquire_options options_;
   steady_time since_{};
 

@@ -2,6 +2,9 @@
 
 #include "support/parker.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 namespace holdfast::core {
 
 namespace {
@@ -14,7 +17,7 @@ void sleep_until(steady_time until, const std::stop_token& stop) {
 
 }  // namespace
 
-result<grant> drive(client_core& core, acquire_machine& machine, const request& ask,
+result<grant> drive(client_core& core, acquire_machine& machine,
                     std::optional<result<entered>> first) {
   using step = acquire_machine::step;
   const auto now = [&] { return core.clock().now(); };
@@ -22,10 +25,11 @@ result<grant> drive(client_core& core, acquire_machine& machine, const request& 
   auto next = first ? machine.on_entered(std::move(*first), now()) : machine.start(now());
   // The time that counts is the one after the call, so it is read in a statement of its own.
   while (next != step::done) {
-    const auto limits = machine.next_call(now());
+    auto limits = machine.next_call(now());
+    limits.deadline = core.on_steady_clock(limits.deadline);
     switch (next) {
       case step::enter: {
-        auto answer = store.enter(ask, limits);
+        auto answer = store.enter(machine.ask(), limits);
         next = machine.on_entered(std::move(answer), now());
         break;
       }
@@ -40,7 +44,7 @@ result<grant> drive(client_core& core, acquire_machine& machine, const request& 
         break;
       }
       case step::settle: {
-        auto answer = store.settle(ask, limits);
+        auto answer = store.settle(machine.ask(), limits);
         next = machine.on_settled(std::move(answer), now());
         break;
       }
@@ -50,14 +54,14 @@ result<grant> drive(client_core& core, acquire_machine& machine, const request& 
         break;
       }
       case step::pause:
-        sleep_until(machine.pause_until(), limits.stop);
+        sleep_until(core.on_steady_clock(machine.pause_until()), limits.stop);
         next = machine.on_resumed(now());
         break;
       case step::done:
         break;
     }
   }
-  return core.conclude(machine, ask);
+  return core.conclude(machine);
 }
 
 request make_request(hold& target, const share& kind, const acquire_options& options) {
@@ -79,6 +83,15 @@ void copy_options(const acquire_options& from, request& to) noexcept {
   to.wait = from.wait > nanoseconds::zero();
 }
 
+lease take_one(std::vector<lease>& from) noexcept {
+  const auto valid =
+      std::find_if(from.rbegin(), from.rend(), [](auto& one) { return one.valid(); });
+  const auto which = valid == from.rend() ? std::prev(from.end()) : std::prev(valid.base());
+  auto out = std::move(*which);
+  from.erase(which);
+  return out;
+}
+
 std::uint64_t begin_alone(hold& target) noexcept {
   target.word.store(hold_word::make(1, hold_word::acquiring), std::memory_order_relaxed);
   return 1;
@@ -95,12 +108,13 @@ result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std:
   acquire_machine machine{ask,
                           core->caps(),
                           {deadline_after(since, options->wait), core->options().call_timeout},
-                          options->stop};
-  auto answer = drive(*core, machine, ask);
+                          options->stop,
+                          [&] { return target->new_owner(); }};
+  auto answer = drive(*core, machine);
   if (!answer) return core->note_failure(std::move(answer).error());
   const auto generation = begin_alone(*target);
   target->won_alone(*answer, *options, since);
-  return lease_access::make(std::move(target), generation);
+  return lease_access::make(std::move(target), {generation, answer->token});
 }
 
 }  // namespace holdfast::core

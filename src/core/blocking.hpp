@@ -8,11 +8,12 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace holdfast::core {
 
 // Runs the machine to its end on this thread. `first` is the answer to an enter that was made already.
-result<grant> drive(client_core& core, acquire_machine& machine, const request& ask,
+result<grant> drive(client_core& core, acquire_machine& machine,
                     std::optional<result<entered>> first = std::nullopt);
 
 // How a lease without a gate is asked for: shared, upgradeable, permits. Each is a holder of its own.
@@ -28,14 +29,18 @@ request make_request(hold& target, const share& kind, const acquire_options& opt
 result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std::string& name,
                             const share& kind, const acquire_options& options);
 
+// The lease that a std face gives back when it has several: a valid one if there is one, the last of them. To give back
+// a lost one would leave the valid one taken although its user is done.
+lease take_one(std::vector<lease>& from) noexcept;
+
 // The word of a fresh hold goes idle -> acquiring here; publish() brings it to held.
 std::uint64_t begin_alone(hold& target) noexcept;
 
 struct lease_access {
-  static lease make(std::shared_ptr<hold> state, std::uint64_t generation) {
+  static lease make(std::shared_ptr<hold> state, const tenure& of) {
     lease out;
-    out.token_ = state->granted.token;
-    out.generation_ = generation;
+    out.token_ = of.token;
+    out.generation_ = of.generation;
     out.hold_ = std::move(state);
     return out;
   }
@@ -43,9 +48,9 @@ struct lease_access {
   static void prepare(lease& target, std::shared_ptr<hold> state) {
     target.hold_ = std::move(state);
   }
-  static void refill(lease& target, std::uint64_t generation) noexcept {
-    target.generation_ = generation;
-    target.token_ = target.hold_->granted.token;
+  static void refill(lease& target, const tenure& with) noexcept {
+    target.generation_ = with.generation;
+    target.token_ = with.token;
   }
   static std::uint64_t generation(const lease& of) noexcept { return of.generation_; }
   static std::uint64_t take(lease& from) noexcept { return std::exchange(from.generation_, 0); }

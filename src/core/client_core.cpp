@@ -40,6 +40,13 @@ result<void> check_client_options(const client_options& o, const capabilities& c
   return {};
 }
 
+std::string why_validity_ends(const capabilities& caps) {
+  std::string out = "no renewal was confirmed before its validity ended";
+  if (!caps.validity_setting.empty())
+    out += fmt::format(" (decided by {}, however long the ttl)", caps.validity_setting);
+  return out;
+}
+
 }  // namespace
 
 const call client_core::unbounded{};
@@ -72,6 +79,9 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
   if (!made) return std::move(made).error();
   self->engine_ = std::move(*made);
   self->caps_ = &self->engine_->caps();
+  // Where the store sleeps when this machine sleeps, so does the ttl.
+  if (self->caps_->clock == expiry_clock::local_steady) self->clock_ = &self->clock_->local();
+  self->why_it_ended_ = why_validity_ends(*self->caps_);
   if (auto ok = check_client_options(self->options_, *self->caps_); !ok)
     return std::move(ok).error();
   try {
@@ -80,25 +90,66 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
     return error{errc::unavailable,
                  fmt::format("no thread could be started for {}: {}", self->url_, e.what())};
   }
-  return self;
+  return self->make_handle(self);
 }
 
 // The engine completes what is in flight as it goes, and those completions want the driver: so its thread ends first,
-// and it goes last.
+// and it goes last. Then the hooks have their say.
 client_core::~client_core() {
+  mender_.stop();
   driver_.stop();
   engine_.reset();
+  resumer_.stop();
+  announcer_.stop();
 }
 
 void client_core::destroy(client_core* self) noexcept {
   // In a forked child the threads are not there, mutexes may be locked for good, and the session is the
   // parent's: leave all of it alone. The child's copy of the memory goes with the child.
   if (!self->usable_here()) return;
-  if (background_thread::here()) {
-    support::run_elsewhere([self] { delete self; });
-  } else {
+  const auto end = [self] {
+    const auto told = self->ending_;
     delete self;
+    const std::lock_guard locked{told->guard};
+    told->over = true;
+    told->changed.notify_all();
+  };
+  if (background_thread::here()) {
+    support::run_elsewhere(end);
+  } else {
+    end();
   }
+}
+
+// The deleter of a handle.
+template <class T>
+class client_core::handle {
+ public:
+  handle(std::shared_ptr<client_core> core, std::shared_ptr<T> inner)
+      : core_(std::move(core)), inner_(std::move(inner)) {
+    core_->handles_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void operator()(T*) noexcept {
+    const auto end = core_->ending_;
+    // A forked child owns nothing; a callback of ours must return before the client can end.
+    const bool may_wait = core_->usable_here() && !background_thread::here();
+    const bool last = core_->handles_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    inner_.reset();
+    core_.reset();
+    if (!last || !may_wait) return;
+    std::unique_lock locked{end->guard};
+    end->changed.wait(locked, [&] { return end->over; });
+  }
+
+ private:
+  std::shared_ptr<client_core> core_;
+  std::shared_ptr<T> inner_;
+};
+
+template <class T>
+std::shared_ptr<T> client_core::make_handle(std::shared_ptr<T> inner) {
+  auto* const raw = inner.get();
+  return {raw, handle<T>{shared_from_this(), std::move(inner)}};
 }
 
 error client_core::forked_error() const {
@@ -124,16 +175,19 @@ std::shared_ptr<gate> client_core::gate_for(std::string_view name) {
   if (at != gates_.end())
     if (auto alive = at->second.lock()) return alive;
   auto fresh = std::make_shared<gate>(shared_from_this(), std::string{name});
-  gates_.insert_or_assign(std::string{name}, fresh);
   holds_.push_back(fresh);
-  return fresh;
+  auto out = make_handle(std::move(fresh));
+  gates_.insert_or_assign(std::string{name}, out);
+  return out;
 }
 
 std::shared_ptr<hold> client_core::new_hold(std::string name) {
   auto fresh = std::make_shared<hold>(shared_from_this(), std::move(name));
-  std::lock_guard locked{guard_};
-  holds_.push_back(fresh);
-  return fresh;
+  {
+    std::lock_guard locked{guard_};
+    holds_.push_back(fresh);
+  }
+  return make_handle(std::move(fresh));
 }
 
 void client_core::forget(hold& gone) noexcept {
@@ -194,9 +248,34 @@ void client_core::post(std::function<void()> work) {
   }
 }
 
-void client_core::note_loss(const hold& who, const grant& gone, std::string_view why) noexcept {
+call client_core::call_within(const acquire_options& options) const noexcept {
+  const auto now = clock_->local().recent();
+  const auto limit = overtime(options_.call_timeout);
+  return {now + (options.wait < options_.call_timeout - limit ? options.wait + limit
+                                                              : options_.call_timeout),
+          options.stop};
+}
+
+// User code never runs on the thread on which the thing happened, which may be an engine's reactor or our driver, nor
+// under a lock of ours.
+void client_core::announce(std::function<void()> user_code) noexcept {
+  try {
+    announcer_.post(user_code);
+  } catch (...) {
+    user_code();  // no memory, or no thread to be had: better there than nowhere
+  }
+}
+
+void client_core::announce_loss(std::unique_ptr<std::stop_source> fired, const std::string& name,
+                                fencing_token token, std::string_view why) noexcept {
   numbers_.lost.fetch_add(1, std::memory_order_relaxed);
-  if (auto* watcher = watching()) tell([&] { watcher->lost(who.name, gone.token, why); });
+  if (fired) announce([source = std::move(*fired)]() mutable { source.request_stop(); });
+  if (watching())
+    tell([name, token, why = std::string{why}](auto& o) { o.lost(name, token, why); });
+}
+
+void client_core::tell_release_failed(const std::string& name, const error& why) noexcept {
+  if (watching()) tell([name, why](auto& o) { o.release_failed(name, why); });
 }
 
 void client_core::note_renewal(const result<void>& answer, std::size_t count,
@@ -207,7 +286,7 @@ void client_core::note_renewal(const result<void>& answer, std::size_t count,
     return;
   }
   numbers_.renew_failed.fetch_add(1, std::memory_order_relaxed);
-  if (auto* watcher = watching()) tell([&] { watcher->renew_failed(answer.error()); });
+  if (watching()) tell([why = answer.error()](auto& o) { o.renew_failed(why); });
 }
 
 error client_core::note_failure(error why) noexcept {
@@ -235,10 +314,11 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
     return error{errc::unavailable,
                  fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};
   if (one.answer == renewal::verdict::lost) {
-    who.lose(generation, current->owner, "the store no longer lists it as ours");
+    who.lose(generation, current->owner, let_go_by_the_store);
     return gone;
   }
-  who.prolong(generation, current->owner, one.valid_from);
+  // Proof that comes after the validity has ended proves nothing: somebody may have relied on that end.
+  if (!who.prolong(generation, current->owner, one.valid_from)) return gone;
   return {};
 }
 
@@ -246,8 +326,13 @@ namespace {
 
 class sent_release final : public completion<void> {
  public:
-  sent_release(client_core& core, std::string name, const grant& held)
-      : core_(core), name_(std::move(name)), held_(held), limits_(core.bounded_call()) {
+  sent_release(client_core& core, std::string name, const grant& held,
+               std::unique_ptr<std::stop_source> loss)
+      : core_(core),
+        name_(std::move(name)),
+        held_(held),
+        loss_(std::move(loss)),
+        limits_(core.bounded_call()) {
     held_.name = name_;
   }
   void start() noexcept { core_.store().start_release(held_, limits_, *this); }
@@ -259,28 +344,38 @@ class sent_release final : public completion<void> {
     delete this;
   }
   void failed(const error& why) noexcept {
-    if (why.code() != errc::not_held) core_.clear_up(name_, held_.owner, held_.mode);
-    if (auto* watcher = core_.watching()) core_.tell([&] { watcher->release_failed(name_, why); });
+    if (why.code() == errc::not_held) {
+      core_.announce_loss(std::move(loss_), name_, held_.token, let_go_by_the_store);
+    } else {
+      core_.clear_up(name_, held_.owner, held_.mode);
+    }
+    core_.tell_release_failed(name_, why);
   }
 
   client_core& core_;  // outlives its engine, which completes us at the latest when it goes
   const std::string name_;
   grant held_;
+  std::unique_ptr<std::stop_source> loss_;
   const call limits_;
 };
 
 }  // namespace
 
-void client_core::send_release(const std::string& name, const grant& held) noexcept {
-  (new sent_release{*this, name, held})->start();
+void client_core::send_release(const std::string& name, const grant& held,
+                               std::unique_ptr<std::stop_source> loss) noexcept {
+  (new sent_release{*this, name, held, std::move(loss)})->start();
 }
 
-result<grant> client_core::conclude(const acquire_machine& machine, const request& ask) {
+result<grant> client_core::conclude(const acquire_machine& machine) {
+  const auto& ask = machine.ask();
   if (machine.settled() > 0) {
     numbers_.settled.fetch_add(machine.settled(), std::memory_order_relaxed);
-    if (auto* watcher = watching()) tell([&] { watcher->settled(ask.name, machine.succeeded()); });
+    if (watching())
+      tell([name = std::string{ask.name}, adopted = machine.succeeded()](auto& o) {
+        o.settled(name, adopted);
+      });
   }
-  if (machine.orphaned()) clear_up(std::string{ask.name}, ask.owner, ask.mode);
+  for (const auto& owner : machine.left_behind()) clear_up(std::string{ask.name}, owner, ask.mode);
   if (machine.succeeded()) return machine.granted();
   return machine.failure();
 }

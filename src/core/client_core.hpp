@@ -6,12 +6,14 @@
 
 #include "core/driver.hpp"
 #include "core/hold.hpp"
+#include "core/mender.hpp"
 #include "core/metrics.hpp"
 #include "core/resumer.hpp"
 #include "support/fork.hpp"
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,8 +39,13 @@ class background_thread {
   static int& depth() noexcept;
 };
 
+// Users' objects and background threads share ownership of a client, through different pointers. What users hold
+// (client, mutex, lease ...) are *handles*: the thread that drops the last one waits until the client has ended, with its
+// driver, its hooks and its session, so that nothing of it runs when that thread goes on (or ends the program). The
+// pointers of background threads are short-lived and count for nothing there.
 class client_core final : public engine_listener, public std::enable_shared_from_this<client_core> {
  public:
+  // Gives a handle.
   static result<std::shared_ptr<client_core>> open(const client::engine_factory& make,
                                                    std::string_view url, client_options options);
 
@@ -55,7 +62,14 @@ class client_core final : public engine_listener, public std::enable_shared_from
 
   // One round trip from now.
   call bounded_call(std::stop_token stop = {}) const noexcept {
-    return {clock_->recent() + options_.call_timeout, std::move(stop)};
+    return {clock_->local().recent() + options_.call_timeout, std::move(stop)};
+  }
+  // The same, and not much longer than the caller means to wait.
+  call call_within(const acquire_options& options) const noexcept;
+  // An instant of clock() as one of std::chrono::steady_clock, on which threads and engines sleep.
+  steady_time on_steady_clock(steady_time when) const noexcept {
+    if (when == steady_time::max() || &clock_->local() == clock_) return when;
+    return when - (clock_->now() - clock_->local().now());
   }
   // For a store that answers without I/O: to read the clock and to copy a stop token would be a tenth of its
   // whole pair.
@@ -63,6 +77,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   nanoseconds jittered(nanoseconds length) noexcept;  // 0.9 .. 1.0 of it
   std::pair<std::uint64_t, std::uint64_t> take_sequences() noexcept;
 
+  // Handles.
   std::shared_ptr<gate> gate_for(std::string_view name);
   std::shared_ptr<hold> new_hold(std::string name);
   void forget(hold& gone) noexcept;
@@ -77,37 +92,64 @@ class client_core final : public engine_listener, public std::enable_shared_from
   // One renewal of one lease, out of turn.
   result<void> renew_now(hold& who, std::uint64_t generation);
   void due_at(std::int64_t ns) noexcept { driver_.due_at(ns); }
-  void at(steady_time when, std::function<void()> work) { driver_.at(when, std::move(work)); }
+  driver::timer at(steady_time when, std::function<void()> work) {
+    return driver_.at(when, std::move(work));
+  }
+  void cancel(const driver::timer& planned) noexcept { driver_.cancel(planned); }
   void clear_up(std::string name, const owner_id& owner, lock_mode mode) {
     driver_.clear_up(std::move(name), owner, mode);
   }
   // Sends a release without waiting for its answer; the observer hears of a failure, and what may be left in the store
   // is cleared up.
-  void send_release(const std::string& name, const grant& held) noexcept;
+  // `loss` is fired if the store had let go already.
+  void send_release(const std::string& name, const grant& held,
+                    std::unique_ptr<std::stop_source> loss) noexcept;
+  // Repeats `what` in the background until it is certain (mender.hpp).
+  void mend(mender::attempt what) { mender_.add(std::move(what)); }
   // Where coroutines go on.
   void post(std::function<void()> work);
 
-  observer* watching() const noexcept { return options_.observer.get(); }
-  // Observers may throw; nothing of ours may.
+  bool watching() const noexcept { return options_.observer != nullptr; }
+  // Calls hook(observer) on the thread for that, soon. Ask watching() first: what the hook captures costs something.
   template <class F>
-  void tell(F&& hook) const noexcept {
-    try {
-      hook();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): stated in observer.hpp
-    }
+  void tell(F hook) noexcept {
+    if (!watching()) return;
+    announce([to = options_.observer, hook = std::move(hook)] {
+      try {  // observers may throw; nothing of ours may
+        hook(*to);
+      } catch (...) {  // NOLINT(bugprone-empty-catch): stated in observer.hpp
+      }
+    });
   }
+  void tell_release_failed(const std::string& name, const error& why) noexcept;
+  // Fires the token of loss if there is one, counts, and tells the observer.
+  void announce_loss(std::unique_ptr<std::stop_source> fired, const std::string& name,
+                     fencing_token token, std::string_view why) noexcept;
+  // The sentence for a lease whose validity ran out, naming the setting that decided.
+  const std::string& why_it_ended() const noexcept { return why_it_ended_; }
   metric_set& numbers() noexcept { return numbers_; }
   void note_hold(nanoseconds held) noexcept { numbers_.hold.add(held); }
-  void note_loss(const hold& who, const grant& gone, std::string_view why) noexcept;
   void note_renewal(const result<void>& answer, std::size_t count, nanoseconds took) noexcept;
   error note_failure(error why) noexcept;
   // The end of every acquire: what the machine found out, its settlements counted, its orphan cleared up.
-  result<grant> conclude(const acquire_machine& machine, const request& ask);
+  result<grant> conclude(const acquire_machine& machine);
   metrics snapshot();
 
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override;
 
  private:
+  // The end of a client, for the thread that waits for it.
+  struct ending {
+    std::mutex guard;
+    std::condition_variable changed;
+    bool over = false;
+  };
+  template <class T>
+  class handle;
+  template <class T>
+  std::shared_ptr<T> make_handle(std::shared_ptr<T> inner);
+
+  void announce(std::function<void()> user_code) noexcept;
   void note_ttl(nanoseconds ttl) noexcept;
   client_core(client_options options, std::string url);
   ~client_core();
@@ -132,7 +174,12 @@ class client_core final : public engine_listener, public std::enable_shared_from
 
   std::unique_ptr<engine> engine_;
   const capabilities* caps_ = nullptr;
+  std::string why_it_ended_;
+  std::atomic<std::size_t> handles_{0};
+  const std::shared_ptr<ending> ending_ = std::make_shared<ending>();
   resumer resumer_;
+  resumer announcer_;
+  mender mender_;
   driver driver_;  // last: its thread uses everything above
 };
 

@@ -58,18 +58,15 @@ void counting_semaphore::release(std::ptrdiff_t update) noexcept {
     {
       std::lock_guard locked{guard_};
       if (taken_.empty()) break;
-      last = std::move(taken_.back());
-      taken_.pop_back();
+      last = core::take_one(taken_);
     }
   }
   if (update <= 0) return;
-  if (auto* watcher = store_.core()->watching())
-    store_.core()->tell([&] {
-      watcher->release_failed(
-          name_, {errc::not_held, fmt::format("semaphore '{}': {} more permits were given back "
-                                              "than this handle had taken",
-                                              name_, update)});
-    });
+  store_.core()->tell_release_failed(
+      name_,
+      {errc::not_held,
+       fmt::format("semaphore '{}': {} more permits were given back than this handle had taken",
+                   name_, update)});
 }
 
 result<lease> counting_semaphore::acquire_permits(std::size_t k, const acquire_options& options) {

@@ -13,7 +13,10 @@ using namespace hold_word;
 
 namespace {
 
-constexpr nanoseconds orphan_retry = std::chrono::milliseconds{100};
+constexpr nanoseconds first_orphan_pause = std::chrono::milliseconds{100};
+constexpr nanoseconds longest_pause_away = std::chrono::seconds{1};  // the store cannot be asked
+constexpr nanoseconds longest_pause_refused = std::chrono::seconds{30};  // it refuses to say
+constexpr nanoseconds orphan_kept = std::chrono::minutes{10};            // although it refuses
 
 lease_times times_of(const hold& h) noexcept {
   return {from_ns(h.valid_until.load(std::memory_order_relaxed)),
@@ -28,11 +31,13 @@ void end(hold& h, std::uint64_t born, std::string_view why) {
 }  // namespace
 
 // One call of renew for all leases that are due, with copies of what it is about. It is not waited for: a store that
-// does not answer must not delay the announcement that a lease is lost.
+// does not answer must not delay the announcement that a lease is lost, nor the renewal of others. It keeps no lease
+// alive: the last handle of a client waits for the client to end, and must not wait for a mute server.
 class driver::flight final : public completion<void> {
  public:
   struct item {
-    std::shared_ptr<hold> who;
+    std::weak_ptr<hold> who;
+    std::string name;  // the copy refers to it
     std::uint64_t generation;
     grant copy;
   };
@@ -43,11 +48,14 @@ class driver::flight final : public completion<void> {
         since(now),
         from_(from),
         limits_(std::move(limits)) {
-    for (std::size_t i = 0; i < items.size(); ++i) batch[i].held = &items[i].copy;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      items[i].copy.name = items[i].name;
+      batch[i].held = &items[i].copy;
+    }
   }
   void start() { from_.core_.store().start_renew(batch, limits_, *this); }
 
-  const std::vector<item> items;
+  std::vector<item> items;
   std::vector<renewal> batch;
   const steady_time since;
   std::optional<result<void>> answer;  // under the driver's guard
@@ -79,35 +87,42 @@ class driver::clearing final : public completion<entered>, public completion<voi
     limits_ = from_.core_.bounded_call();
     from_.core_.store().start_settle(ask_, limits_, *this);
   }
-  const orphan left;
-  std::optional<bool> gone;  // under the driver's guard
+  orphan left;
+  enum class verdict : std::uint8_t { gone, away, refused };
+  std::optional<verdict> found;  // under the driver's guard
 
  private:
+  static verdict verdict_of(const error& why) noexcept {
+    if (why.code() == errc::not_held) return verdict::gone;
+    return why.code() == errc::unavailable || why.code() == errc::outcome_unknown
+               ? verdict::away
+               : verdict::refused;
+  }
   void complete(result<entered> outcome) noexcept override {
     const background_thread mark;
-    if (!outcome) return finish(false);
-    found_ = *outcome;
-    if (found_.what == entered::kind::busy) return finish(true);
+    if (!outcome) return finish(verdict_of(outcome.error()));
+    there_ = *outcome;
+    if (there_.what == entered::kind::busy) return finish(verdict::gone);
     auto& from = from_;
-    if (!from.begin_asking()) return finish(false);
+    if (!from.begin_asking()) return finish(verdict::away);
     auto& store = from.core_.store();
-    if (found_.what == entered::kind::granted) {
-      store.start_release(found_.granted, limits_, *this);
+    if (there_.what == entered::kind::granted) {
+      store.start_release(there_.granted, limits_, *this);
     } else {
-      store.start_leave(found_.waiting, limits_, *this);
+      store.start_leave(there_.waiting, limits_, *this);
     }
     from.end_asking();  // *this may be gone
   }
   void complete(result<void> outcome) noexcept override {
     const background_thread mark;
-    finish(outcome || outcome.error().code() == errc::not_held);
+    finish(outcome ? verdict::gone : verdict_of(outcome.error()));
   }
   // The last thing: the driver may delete this at once.
-  void finish(bool is_gone) noexcept {
+  void finish(verdict what) noexcept {
     auto& from = from_;
     {
       std::lock_guard locked{from.guard_};
-      gone = is_gone;
+      found = what;
     }
     from.poke();
   }
@@ -115,7 +130,7 @@ class driver::clearing final : public completion<entered>, public completion<voi
   driver& from_;
   request ask_;
   call limits_;
-  entered found_;
+  entered there_;
 };
 
 driver::driver(client_core& owner) : core_(owner) {}
@@ -145,18 +160,29 @@ void driver::poke() noexcept {
   changed_.notify_one();
 }
 
-void driver::at(steady_time when, std::function<void()> work) {
+driver::timer driver::at(steady_time when, std::function<void()> work) {
+  timer planned{when, 0};
   {
     std::lock_guard locked{guard_};
-    timers_.emplace(when, std::move(work));
+    planned.second = ++last_timer_;
+    timers_.emplace(planned, std::move(work));
   }
   due_at(to_ns(when));
+  return planned;
+}
+
+void driver::cancel(const timer& planned) noexcept {
+  std::function<void()> dropped;  // outside the guard: it may own what calls us back
+  std::lock_guard locked{guard_};
+  if (const auto at = timers_.find(planned); at != timers_.end())
+    dropped = std::move(timers_.extract(at).mapped());
 }
 
 void driver::clear_up(std::string name, const owner_id& owner, lock_mode mode) {
+  const auto now = core_.clock().now();
   {
     std::lock_guard locked{guard_};
-    orphans_.push_back({std::move(name), owner, mode});
+    orphans_.emplace(now, orphan{std::move(name), owner, mode, now, first_orphan_pause});
   }
   poke();
 }
@@ -193,7 +219,7 @@ bool driver::sleep_until(steady_time next) {
   } else if (next == steady_time::max()) {
     changed_.wait(locked, woken);
   } else {
-    changed_.wait_until(locked, next, woken);
+    changed_.wait_until(locked, core_.on_steady_clock(next), woken);
   }
   poked_ = false;
   return stopping_;
@@ -202,19 +228,32 @@ bool driver::sleep_until(steady_time next) {
 // One look at everything. Returns whether anything is held; lowers `next` to the earliest thing to come.
 bool driver::pass(steady_time& next) {
   run_timers(core_.clock().now(), next);
-
   land();
   core_.live_holds(scratch_);
-  const auto now = core_.clock().now();
+  if (const auto now = core_.clock().now(); look(scratch_, now)) {
+    renew(scratch_, now);
+    land();
+  }
   bool held_any = false;
-  bool any_due = false;
   for (const auto& h : scratch_) {
+    if (state_of(h->word.load(std::memory_order_seq_cst)) != held) continue;
+    held_any = true;
+    next = std::min(next, next_look(times_of(*h)));
+  }
+  scratch_.clear();
+  clear_orphans(next);
+  return held_any;
+}
+
+// Announces what is over. Returns whether anything must be renewed.
+bool driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
+  bool any_due = false;
+  for (const auto& h : all) {
     const auto w = h->word.load(std::memory_order_seq_cst);
     if (state_of(w) != held) continue;
-    held_any = true;
-    switch (const auto at = times_of(*h); decide(at, now)) {
+    switch (decide(times_of(*h), now)) {
       case upkeep::expired:
-        end(*h, generation(w), "no renewal was confirmed before its validity ended");
+        end(*h, generation(w), core_.why_it_ended());
         break;
       case upkeep::held_too_long:
         end(*h, generation(w), "it was held for max_hold");
@@ -223,63 +262,69 @@ bool driver::pass(steady_time& next) {
         any_due = true;
         break;
       case upkeep::nothing:
-        next = std::min(next, next_look(at));
         break;
     }
   }
-  if (any_due && !flight_) {
-    renew(scratch_, now);
-    land();
-  }
-  if (any_due)
-    for (const auto& h : scratch_)
-      if (state_of(h->word.load(std::memory_order_relaxed)) == held) {
-        const auto at = times_of(*h);
-        // What waits for a renewal in flight is looked at when that lands, or when it is too late.
-        next = std::min(next, flight_ ? std::min(at.valid_until, at.hold_until) : next_look(at));
-      }
-  scratch_.clear();
-  clear_orphans(next);
-  return held_any;
+  return any_due;
 }
 
+// Those that end soon and those that do not go in calls of their own: the deadline of a call is the last moment at which
+// its answer is of use to any of them. While a call is on its way its leases are asked about again only after a quarter of
+// their ttl, so that a call that hangs costs one try.
 void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
-  std::vector<flight::item> items;
-  auto deadline = now + core_.options().call_timeout;
+  std::vector<flight::item> soon, later;
+  const auto patience = now + core_.options().call_timeout;
+  auto last = now;
   for (const auto& h : all) {
     const auto w = h->word.load(std::memory_order_acquire);
     const auto at = times_of(*h);
     if (state_of(w) != held) continue;
-    deadline = std::min(deadline, at.valid_until);
     const auto current = h->current_grant(generation(w));
-    if (current && goes_along(at, current->ttl, now)) items.push_back({h, generation(w), *current});
+    if (!current || !goes_along(at, current->ttl, now)) continue;
+    h->renew_again(generation(w), current->owner, now + current->ttl / 4);
+    auto& to = at.valid_until < patience ? soon : later;
+    if (&to == &soon) last = std::max(last, at.valid_until);
+    to.push_back({h, h->name, generation(w), *current});
   }
-  flight_ = std::make_unique<flight>(*this, std::move(items), call{deadline, {}}, now);
-  flight_->start();
+  const auto start = [&](std::vector<flight::item> items, steady_time deadline) {
+    if (items.empty()) return;
+    auto& one = flights_.emplace_back(std::make_unique<flight>(
+        *this, std::move(items), call{core_.on_steady_clock(deadline), {}}, now));
+    one->start();
+  };
+  start(std::move(soon), last);
+  start(std::move(later), patience);
 }
 
-// Writes the answers down, if they have come.
+// Writes the answers down that have come.
 void driver::land() {
-  if (!flight_) return;
+  std::vector<std::unique_ptr<flight>> done;
   {
     std::lock_guard locked{guard_};
-    if (!flight_->answer) return;
+    const auto landed = std::stable_partition(flights_.begin(), flights_.end(),
+                                              [](const auto& one) { return !one->answer; });
+    std::move(landed, flights_.end(), std::back_inserter(done));
+    flights_.erase(landed, flights_.end());
   }
-  const auto done = std::move(flight_);
-  const auto& answer = *done->answer;
-  core_.note_renewal(answer, done->items.size(), core_.clock().now() - done->since);
-  for (std::size_t i = 0; i < done->items.size(); ++i) {
-    const auto& [who, born, copy] = done->items[i];
-    auto verdict = answer ? done->batch[i].answer : renewal::verdict::unknown;
+  for (const auto& one : done) write_down(*one);
+}
+
+void driver::write_down(const flight& done) {
+  const auto& answer = *done.answer;
+  core_.note_renewal(answer, done.items.size(), core_.clock().now() - done.since);
+  for (std::size_t i = 0; i < done.items.size(); ++i) {
+    const auto& [weak, name, born, copy] = done.items[i];
+    const auto who = weak.lock();
+    if (!who) continue;
+    auto verdict = answer ? done.batch[i].answer : renewal::verdict::unknown;
     if (verdict == renewal::verdict::lost && who->changing.load())
       verdict = renewal::verdict::unknown;
     if (verdict == renewal::verdict::held) {
-      who->prolong(born, copy.owner, done->batch[i].valid_from);
+      who->prolong(born, copy.owner, done.batch[i].valid_from);
     } else if (verdict == renewal::verdict::lost) {
-      who->lose(born, copy.owner, "the store no longer lists it as ours");
+      who->lose(born, copy.owner, let_go_by_the_store);
     } else {
-      who->renew_at.store(to_ns(core_.clock().now() + retry_delay(copy.ttl)),
-                          std::memory_order_relaxed);
+      who->renew_again(born, copy.owner, core_.clock().now() + retry_delay(copy.ttl));
     }
   }
 }
@@ -290,8 +335,8 @@ void driver::run_timers(steady_time now, steady_time& next) {
     {
       std::lock_guard locked{guard_};
       if (timers_.empty()) return;
-      if (timers_.begin()->first > now) {
-        next = std::min(next, timers_.begin()->first);
+      if (const auto when = timers_.begin()->first.first; when > now) {
+        next = std::min(next, when);
         return;
       }
       work = std::move(timers_.extract(timers_.begin()).mapped());
@@ -308,22 +353,24 @@ void driver::clear_orphans(steady_time& next) {
   {
     std::lock_guard locked{guard_};
     const auto finished = std::partition(clearing_.begin(), clearing_.end(),
-                                         [](const auto& one) { return !one->gone; });
+                                         [](const auto& one) { return !one->found; });
     std::move(finished, clearing_.end(), std::back_inserter(done));
     clearing_.erase(finished, clearing_.end());
     for (const auto& one : done) {
-      if (*one->gone) continue;
-      orphans_.push_back(one->left);
-      orphans_at_ = now + orphan_retry;
+      if (*one->found == clearing::verdict::gone) continue;
+      const bool refused = *one->found == clearing::verdict::refused;
+      auto left = std::move(one->left);
+      if (refused && now - left.since > orphan_kept) continue;
+      const auto when = now + left.pause;
+      left.pause = std::min(left.pause * 2, refused ? longest_pause_refused : longest_pause_away);
+      orphans_.emplace(when, std::move(left));
     }
-    if (now >= orphans_at_) {
-      for (auto& left : orphans_)
-        fresh.push_back(
-            clearing_.emplace_back(std::make_unique<clearing>(*this, std::move(left))).get());
-      orphans_.clear();
-    } else if (!orphans_.empty()) {
-      next = std::min(next, orphans_at_);
+    while (!orphans_.empty() && orphans_.begin()->first <= now) {
+      auto left = std::move(orphans_.extract(orphans_.begin()).mapped());
+      fresh.push_back(
+          clearing_.emplace_back(std::make_unique<clearing>(*this, std::move(left))).get());
     }
+    if (!orphans_.empty()) next = std::min(next, orphans_.begin()->first);
   }
   for (auto* one : fresh) one->start();
 }

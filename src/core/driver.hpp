@@ -1,5 +1,5 @@
 // The client's one background thread for time: renewals, lost leases, timers, and clearing up after
-// requests that were never answered. It never runs user code except observers and loss callbacks.
+// requests that were never answered. It runs no user code and never waits for the store.
 //
 // It sleeps until the earliest thing it knows of. A fresh lease is usually due later than that, so taking a
 // lock costs a comparison; only a lease that is due earlier wakes it.
@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace holdfast::core {
@@ -32,12 +33,17 @@ class driver {
   void stop() noexcept;
   // Something must be looked at by `ns`. Cheap unless that is earlier than planned.
   void due_at(std::int64_t ns) noexcept {
+    // Again when the plan has changed under our hands: the new one may be too late for us as well.
     auto planned = planned_.load(std::memory_order_seq_cst);
-    if (ns < planned && planned_.compare_exchange_strong(planned, 0)) poke();
+    while (ns < planned)
+      if (planned_.compare_exchange_weak(planned, 0)) return poke();
   }
-  // Runs `work` on this thread at `when`.
-  void at(steady_time when, std::function<void()> work);
-  // Asks the store about this owner until it is certain that nothing of it is left.
+  // Runs `work` on this thread at `when`, unless it is cancelled before.
+  using timer = std::pair<steady_time, std::uint64_t>;
+  timer at(steady_time when, std::function<void()> work);
+  void cancel(const timer& planned) noexcept;
+  // Asks the store about this owner until it is certain that nothing of it is left: often while the store is away,
+  // rarely when it refuses to say, and in that case not for ever.
   void clear_up(std::string name, const owner_id& owner, lock_mode mode);
 
  private:
@@ -45,6 +51,8 @@ class driver {
     std::string name;
     owner_id owner;
     lock_mode mode;
+    steady_time since{};
+    nanoseconds pause{};
   };
   class flight;    // a renewal on its way
   class clearing;  // an orphan being asked about
@@ -68,8 +76,10 @@ class driver {
   bool pass(steady_time& next);
   void run_timers(steady_time now, steady_time& next);
   void clear_orphans(steady_time& next);
+  bool look(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
   void renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
   void land();
+  void write_down(const flight& done);
   bool sleep_until(steady_time next);
 
   client_core& core_;
@@ -80,12 +90,12 @@ class driver {
   std::condition_variable changed_;
   bool poked_ = false, stopping_ = false;
   unsigned asking_ = 0;
-  std::multimap<steady_time, std::function<void()>> timers_;
-  std::vector<orphan> orphans_;
+  std::map<timer, std::function<void()>> timers_;
+  std::uint64_t last_timer_ = 0;
+  std::multimap<steady_time, orphan> orphans_;  // by when to ask
   std::vector<std::unique_ptr<clearing>> clearing_;
-  steady_time orphans_at_{};
-  std::unique_ptr<flight> flight_;              // (thread) at most one at a time
-  std::vector<std::shared_ptr<hold>> scratch_;  // of the thread's
+  std::vector<std::unique_ptr<flight>> flights_;  // (thread) renewals on their way
+  std::vector<std::shared_ptr<hold>> scratch_;    // of the thread's
   std::thread thread_;
 };
 

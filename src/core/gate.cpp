@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace holdfast::core {
 
@@ -46,7 +47,7 @@ const request& gate::make_request(const acquire_options& options) {
   return ask_;
 }
 
-result<std::uint64_t> gate::acquire(const acquire_options& options) {
+result<tenure> gate::acquire(const acquire_options& options) {
   if (!core->usable_here()) return core->forked_error();
   std::uint64_t generation = 0;
   if (quick_begin(generation)) return lead(options, generation, {});
@@ -72,42 +73,53 @@ bool gate::in_time(const grant& arrived) const noexcept {
          core->clock().now() < arrived.valid_from + usable(core->caps(), arrived.ttl);
 }
 
+result<tenure> gate::lead(const acquire_options& options, std::uint64_t generation,
+                          steady_time since) {
+  try {
+    return ask_store(options, generation, since);
+  } catch (...) {
+    // No memory: the gate must not stay shut for good. What the store may have granted is not renewed, so it ends.
+    lead_failed(generation);
+    throw;
+  }
+}
+
 // The store's part. With `since` unset nobody waited so far, and the clock is read only for one in sixteen.
-result<std::uint64_t> gate::lead(const acquire_options& options, std::uint64_t generation,
-                                 steady_time since) {
-  if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching() != nullptr))
+result<tenure> gate::ask_store(const acquire_options& options, std::uint64_t generation,
+                               steady_time since) {
+  if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching()))
     since = core->clock().now();
   const auto& ask = make_request(options);
   if (options.stop.stop_requested())
     return lead_slowly(options, generation, since, ask, std::nullopt);
   auto& store = core->store();
   auto first = core->caps().immediate ? store.enter(ask, client_core::unbounded)
-                                      : store.enter(ask, core->bounded_call(options.stop));
+                                      : store.enter(ask, core->call_within(options));
   if (first && first->what == entered::kind::granted && in_time(first->granted)) {
     won(first->granted, options, since);
-    return generation;
+    return tenure{generation, first->granted.token};
   }
   return lead_slowly(options, generation, since, ask, std::move(first));
 }
 
 // It is held elsewhere, or something is wrong: the whole loop.
-result<std::uint64_t> gate::lead_slowly(const acquire_options& options, std::uint64_t generation,
-                                        steady_time since, const request& ask,
-                                        std::optional<result<entered>> first) {
+result<tenure> gate::lead_slowly(const acquire_options& options, std::uint64_t generation,
+                                 steady_time since, const request& ask,
+                                 std::optional<result<entered>> first) {
   if (since == steady_time{}) since = core->clock().now();
   const acquire_machine::limits bounds{deadline_after(since, options.wait),
                                        core->options().call_timeout};
-  acquire_machine machine{ask, core->caps(), bounds, options.stop};
-  auto answer = drive(*core, machine, ask, std::move(first));
+  acquire_machine machine{ask, core->caps(), bounds, options.stop, [this] { return new_owner(); }};
+  auto answer = drive(*core, machine, std::move(first));
   if (answer) {
     won(*answer, options, since);
-    return generation;
+    return tenure{generation, answer->token};
   }
   lead_failed(generation);
   return core->note_failure(std::move(answer).error());
 }
 
-result<std::uint64_t> gate::queue_up(const acquire_options& options) {
+result<tenure> gate::queue_up(const acquire_options& options) {
   const auto since = core->clock().now();
   const auto deadline = deadline_after(since, options.wait);
   blocked_thread me;
@@ -132,12 +144,12 @@ result<std::uint64_t> gate::queue_up(const acquire_options& options) {
     std::stop_callback cancel{options.stop, [&] {
                                 if (withdraw(me)) me.served(waiter::news::withdrawn);
                               }};
-    told = me.sleep(deadline, local_spin);
+    told = me.sleep(core->on_steady_clock(deadline), local_spin);
     if (!told && !withdraw(me)) told = me.sleep(steady_time::max(), {});
   }
   if (told == waiter::news::handed) {
-    note_handed(since);
-    return me.generation;
+    note_handed(me.token, since);
+    return tenure{me.generation, me.token};
   }
   if (told == waiter::news::lead) return lead(options, me.generation, since);
   return core->note_failure(gave_up(name, told == waiter::news::withdrawn));
@@ -198,15 +210,16 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
     core->numbers().wait.add(waited);
   }
   publish(arrived, options.max_hold);
-  if (auto* watcher = core->watching())
-    core->tell([&] { watcher->acquired(name, arrived.token, waited); });
+  if (core->watching())
+    core->tell(
+        [name = name, token = arrived.token, waited](auto& o) { o.acquired(name, token, waited); });
 }
 
-void gate::note_handed(steady_time since) noexcept {
+void gate::note_handed(fencing_token token, steady_time since) noexcept {
   const auto waited = core->clock().now() - since;
   core->numbers().wait.add(waited);
-  if (auto* watcher = core->watching())
-    core->tell([&] { watcher->acquired(name, granted.token, waited); });
+  if (core->watching())
+    core->tell([name = name, token, waited](auto& o) { o.acquired(name, token, waited); });
 }
 
 // The word is free, guard is held: the first of the queue becomes the leader.
@@ -228,7 +241,6 @@ bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
   if (next.own_token || next.ttl != asked_ttl || next.label != label_) return false;
   // What is handed on must be worth something: its validity goes on counting.
   if (from_ns(valid_until.load(std::memory_order_relaxed)) - now < granted.ttl / 3) return false;
-  if (from_ns(hold_until.load(std::memory_order_relaxed)) <= now) return false;
   const auto& limits = core->options();
   if (limits.handoff_limit == 0) return false;
   if (handoffs_ < limits.handoff_limit && now - granted_at_ < limits.handoff_time) return true;
@@ -246,15 +258,16 @@ bool gate::hand_off(std::unique_lock<std::mutex>& locked) {
   loss.reset();
   timed = true;
   acquired_at = now;
-  if (next->max_hold > nanoseconds::zero()) {
-    const auto own = to_ns(now) + std::min(next->max_hold.count(), INT64_MAX - to_ns(now));
-    hold_until.store(std::min(own, hold_until.load(std::memory_order_relaxed)),
-                     std::memory_order_relaxed);
-    core->due_at(own);
-  }
+  // Each lease has its own limit, counted from its own beginning.
+  auto limit = std::numeric_limits<std::int64_t>::max();
+  if (next->max_hold > nanoseconds::zero())
+    limit = to_ns(now) + std::min(next->max_hold.count(), limit - to_ns(now));
+  hold_until.store(limit, std::memory_order_relaxed);
+  core->due_at(limit);
   core->numbers().handed_off.fetch_add(1, std::memory_order_relaxed);
   const auto w = word.load(std::memory_order_relaxed);
   next->generation = hold_word::generation(w) + 1;
+  next->token = granted.token;
   word.store(make(next->generation, held) | (queue_.empty() ? 0 : waiters),
              std::memory_order_release);
   locked.unlock();

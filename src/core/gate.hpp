@@ -31,6 +31,7 @@ class gate final : public hold {
     virtual void served(news what) noexcept = 0;
 
     std::uint64_t generation = 0;
+    fencing_token token{};  // when handed
     int priority = 0;
     nanoseconds ttl{};
     nanoseconds max_hold{};
@@ -43,8 +44,8 @@ class gate final : public hold {
     bool queued = false;
   };
 
-  // Options are checked ones, here and below: ttl is set. Returns the generation of the new lease.
-  result<std::uint64_t> acquire(const acquire_options& options);
+  // Options are checked ones, here and below: ttl is set.
+  result<tenure> acquire(const acquire_options& options);
 
   enum class begun { lead, queued, busy };
   // One step up to the gate: the leader goes on as `generation`, the queued will be served.
@@ -56,18 +57,19 @@ class gate final : public hold {
   // The leader got it.
   // `since` is when the wait began, or unset for an uncontended acquire that is not timed.
   void won(const grant& arrived, const acquire_options& options, steady_time since) noexcept;
-  void note_handed(steady_time since) noexcept;
+  void note_handed(fencing_token token, steady_time since) noexcept;
 
   // The leader's request, valid until it has won or failed: one object, of which little changes.
   const request& make_request(const acquire_options& options);
 
  private:
-  result<std::uint64_t> lead(const acquire_options& options, std::uint64_t generation,
-                             steady_time since);
-  result<std::uint64_t> lead_slowly(const acquire_options& options, std::uint64_t generation,
-                                    steady_time since, const request& ask,
-                                    std::optional<result<entered>> first);
-  result<std::uint64_t> queue_up(const acquire_options& options);
+  result<tenure> lead(const acquire_options& options, std::uint64_t generation, steady_time since);
+  result<tenure> ask_store(const acquire_options& options, std::uint64_t generation,
+                           steady_time since);
+  result<tenure> lead_slowly(const acquire_options& options, std::uint64_t generation,
+                             steady_time since, const request& ask,
+                             std::optional<result<entered>> first);
+  result<tenure> queue_up(const acquire_options& options);
   bool quick_begin(std::uint64_t& generation) noexcept;
   bool in_time(const grant& arrived) const noexcept;
   bool hand_off(std::unique_lock<std::mutex>& locked) override;

@@ -50,8 +50,9 @@ void hold::won_alone(const grant& won, const acquire_options& options, steady_ti
   const auto waited = acquired_at - since;
   core->numbers().wait.add(waited);
   publish(won, options.max_hold);
-  if (auto* watcher = core->watching())
-    core->tell([&] { watcher->acquired(name, won.token, waited); });
+  if (core->watching())
+    core->tell(
+        [name = name, token = won.token, waited](auto& o) { o.acquired(name, token, waited); });
 }
 
 bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcept {
@@ -93,23 +94,58 @@ result<void> hold::release_slowly(std::uint64_t generation, telling how) {
 
 result<void> hold::finish_release(std::uint64_t generation, telling how) {
   released.add();
-  note_release();
-  auto answer = tell_store(how);
+  if (how == telling::sent && !core->caps().immediate && !changing.load()) {
+    note_release();
+    core->send_release(name, granted, take_loss());
+    let_go(generation, releasing);
+    return {};
+  }
+  auto answer = tell_store();
+  if (!answer && answer.error().code() == errc::not_held) {
+    // The store had let go of what we held: whoever relied on it must hear of that.
+    answer = error{errc::lost, fmt::format("lock '{}' on {} was lost before it was released: {}",
+                                           name, core->url(), let_go_by_the_store)};
+    core->announce_loss(take_loss(), name, granted.token, let_go_by_the_store);
+  } else {
+    note_release();
+  }
   let_go(generation, releasing);
   return answer;
 }
 
-result<void> hold::tell_store(telling how) {
+result<void> hold::tell_store() {
+  if (changing.load()) return release_what_is_there();
   if (core->caps().immediate) return core->store().release(granted, client_core::unbounded);
-  if (how == telling::awaited) {
-    auto answer = core->store().release(granted, core->bounded_call());
-    // Nobody may find it held for longer than it takes to ask again.
-    if (!answer && answer.error().code() != errc::not_held)
-      core->clear_up(name, granted.owner, granted.mode);
-    return answer;
+  auto answer = core->store().release(granted, core->bounded_call());
+  // Nobody may find it held for longer than it takes to ask again.
+  if (!answer && answer.error().code() != errc::not_held)
+    core->clear_up(name, granted.owner, granted.mode);
+  return answer;
+}
+
+// A change of mode is in doubt, so the store is asked first what it holds for this owner. If it knows nothing, what
+// replaced the grant is released by whoever clears up that doubt (upgrade.cpp).
+result<void> hold::release_what_is_there() {
+  request ask;
+  ask.name = name;
+  ask.owner = granted.owner;
+  ask.mode = granted.mode;
+  auto found = core->store().settle(ask, core->bounded_call());
+  if (found && found->what == entered::kind::busy) return {};
+  if (found && found->what == entered::kind::granted) {
+    auto answer = core->store().release(found->granted, core->bounded_call());
+    if (answer || answer.error().code() == errc::not_held) return {};
   }
-  core->send_release(name, granted);
-  return {};
+  core->clear_up(name, granted.owner, granted.mode);
+  return error{
+      errc::outcome_unknown,
+      fmt::format("lock '{}' on {} is being given back; the store has not confirmed it yet", name,
+                  core->url())};
+}
+
+std::unique_ptr<std::stop_source> hold::take_loss() noexcept {
+  std::lock_guard locked{guard};
+  return std::move(loss);
 }
 
 bool hold::let_go(std::uint64_t generation, hold_word::state from) noexcept {
@@ -127,7 +163,8 @@ bool hold::let_go(std::uint64_t generation, hold_word::state from) noexcept {
 
 void hold::note_release() noexcept {
   if (timed) core->note_hold(core->clock().now() - acquired_at);
-  if (auto* watcher = core->watching()) core->tell([&] { watcher->released(name, granted.token); });
+  if (core->watching())
+    core->tell([name = name, token = granted.token](auto& o) { o.released(name, token); });
 }
 
 void hold::surrender(std::uint64_t generation) noexcept { let_go(generation, held); }
@@ -142,8 +179,7 @@ bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_vie
     announced = std::move(loss);
     word.fetch_add(lost - held, std::memory_order_acq_rel);
   }
-  core->note_loss(*this, gone, why);
-  if (announced) announced->request_stop();  // runs the user's callbacks: no lock is held here
+  core->announce_loss(std::move(announced), name, gone.token, why);
   // The store may still list the grant (we were starved, or it is a session store): it must not stay behind.
   core->clear_up(name, gone.owner, gone.mode);
   std::unique_lock locked{guard};
@@ -152,18 +188,25 @@ bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_vie
   return true;
 }
 
-void hold::prolong(std::uint64_t generation, const owner_id& owner,
+bool hold::prolong(std::uint64_t generation, const owner_id& owner,
                    steady_time valid_from) noexcept {
   pin look{*this, generation};
-  if (!look || granted.owner != owner) return;
+  if (!look || granted.owner != owner) return false;
   // Too late: valid() has said no already, and no must stay no. The driver will announce the loss.
-  if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return;
+  if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
+  if (valid_from < granted.valid_from) return true;  // overtaken by the answer to a later question
   granted.valid_from = valid_from;
   const auto from = to_ns(valid_from);
   const auto until = from + usable(core->caps(), granted.ttl).count();
   if (until > valid_until.load(std::memory_order_relaxed))
     valid_until.store(until, std::memory_order_relaxed);
   renew_at.store(from + core->jittered(granted.ttl / 3).count(), std::memory_order_relaxed);
+  return true;
+}
+
+void hold::renew_again(std::uint64_t generation, const owner_id& owner, steady_time when) noexcept {
+  pin look{*this, generation};
+  if (look && granted.owner == owner) renew_at.store(to_ns(when), std::memory_order_relaxed);
 }
 
 bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
@@ -178,12 +221,12 @@ bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
   return true;
 }
 
-bool hold::reenter(std::uint64_t generation) noexcept {
+std::optional<tenure> hold::reenter(std::uint64_t generation) noexcept {
   pin look{*this, generation};
-  if (!look) return false;
+  if (!look) return std::nullopt;
   entries.fetch_add(1, std::memory_order_relaxed);
   core->numbers().reentered.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  return tenure{generation, granted.token};
 }
 
 std::optional<grant> hold::current_grant(std::uint64_t generation) {

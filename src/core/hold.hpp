@@ -50,6 +50,13 @@ constexpr std::uint64_t with_state(std::uint64_t word, state s) { return (word &
 
 }  // namespace hold_word
 
+// Which lease of a hold: its generation, and the token of the grant behind it, read while the hold was its own. (After
+// the word is published another thread may lose the hold and the next lease may bring another token.)
+struct tenure {
+  std::uint64_t generation = 0;
+  fencing_token token{};
+};
+
 // Only the current owner counts, so no atomic read-modify-write is needed: readers see a recent value.
 class owner_counter {
  public:
@@ -62,7 +69,7 @@ class owner_counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-struct hold {
+struct hold : std::enable_shared_from_this<hold> {
   hold(std::shared_ptr<client_core> client, std::string lock_name);
   virtual ~hold();
   hold(const hold&) = delete;
@@ -83,8 +90,8 @@ struct hold {
   std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
   std::atomic<unsigned> entries{
       0};  // re-entries to undo before a release is one; changed under guard
-  // An upgrade is on its way: the store may have turned the old grant into the new one already, so that it does not
-  // know the old owner any more is no loss.
+  // A change of mode is on its way or in doubt: the store may have turned the old grant into the new one already, so
+  // that it does not know the old owner any more is no loss.
   std::atomic<bool> changing{false};
   owner_counter acquired, released;
 
@@ -109,8 +116,8 @@ struct hold {
   }
   bool valid_at(std::uint64_t generation, steady_time instant) const noexcept;
 
-  // held -> releasing -> the store -> idle. not_held / lost when this generation is no longer the
-  // current one. `sent` does not wait for the store's answer where that takes a round trip: what this process asks next
+  // held -> releasing -> the store -> idle. lost when this generation is no longer the current one, or when the store
+  // had let it go: that is announced as any loss is. `sent` does not wait for the store's answer where that takes a round trip: what this process asks next
   // about the name is served after it.
   enum class telling : std::uint8_t { awaited, sent };
   result<void> release(std::uint64_t generation, telling how = telling::awaited);
@@ -119,12 +126,15 @@ struct hold {
   // held -> lost: fires the token, tells the observer, lets the next in. False when it was not held
   // any more, or not by this owner.
   bool lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept;
-  // Writes a renewal's answer down, if it is still about us. An answer that comes too late changes nothing.
-  void prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept;
+  // Writes a renewal's answer down, if it is still about us. An answer that comes too late changes nothing. False:
+  // this owner can no longer claim it.
+  bool prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept;
+  // The next renewal is due then, if it is still about us.
+  void renew_again(std::uint64_t generation, const owner_id& owner, steady_time when) noexcept;
   // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile.
   bool replace(std::uint64_t generation, const grant& with) noexcept;
-  // One more entry by the same owner. False: not held any more.
-  bool reenter(std::uint64_t generation) noexcept;
+  // One more entry by the same owner. Nothing: not held any more.
+  std::optional<tenure> reenter(std::uint64_t generation) noexcept;
   // A copy that the driver cannot change under our hands; nothing when this generation is not held any more.
   std::optional<grant> current_grant(std::uint64_t generation);
   std::stop_token loss_token(std::uint64_t generation);
@@ -140,7 +150,9 @@ struct hold {
   void take_sequences();
   result<void> release_slowly(std::uint64_t generation, telling how);
   result<void> finish_release(std::uint64_t generation, telling how);
-  result<void> tell_store(telling how);
+  result<void> tell_store();
+  result<void> release_what_is_there();
+  std::unique_ptr<std::stop_source> take_loss() noexcept;
 
  protected:
   void note_release() noexcept;
@@ -162,6 +174,8 @@ class pin {
   std::unique_lock<std::mutex> locked_;
   bool pinned_ = false;
 };
+
+inline constexpr std::string_view let_go_by_the_store = "the store no longer lists it as ours";
 
 inline std::int64_t to_ns(steady_time t) noexcept {
   return nanoseconds(t.time_since_epoch()).count();

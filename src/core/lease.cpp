@@ -35,8 +35,7 @@ lease::~lease() {
   const auto held = hold_;
   if (!held->is_current(generation_)) return;  // lost: announced already
   if (auto done = held->release(std::exchange(generation_, 0), core::hold::telling::sent); !done)
-    if (auto* watcher = held->core->watching())
-      held->core->tell([&] { watcher->release_failed(held->name, done.error()); });
+    held->core->tell_release_failed(held->name, done.error());
 }
 
 bool lease::valid() const noexcept { return valid_for(nanoseconds::zero()); }

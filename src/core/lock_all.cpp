@@ -67,6 +67,7 @@ class all_at_once {
     return true;
   }
   std::span<const request> asks() const noexcept { return asks_; }
+  const acquire_options& options() const noexcept { return todo_.options; }
 
   result<std::vector<lease>> conclude(result<std::vector<grant>> answer, steady_time since) {
     std::vector<lease> out;
@@ -74,14 +75,17 @@ class all_at_once {
       for (std::size_t i = 0; i < taken_.size(); ++i) {
         const auto& [gate, generation] = taken_[i];
         gate->won((*answer)[i], todo_.options, since);
-        out.push_back(core::lease_access::make(gate, generation));
+        out.push_back(core::lease_access::make(gate, {generation, (*answer)[i].token}));
       }
-      return out;
+      return all_still_held(std::move(out));
     }
     give_up();
     if (answer || answer.error().code() == errc::unavailable) return out;
-    if (answer.error().code() == errc::outcome_unknown)
+    if (!answer.error().is_not_done())
       for (const auto& ask : asks_) core_->clear_up(std::string{ask.name}, ask.owner, ask.mode);
+    // What may have happened is being cleared up, as after any wait that was cancelled.
+    if (todo_.options.stop.stop_requested())
+      return core_->note_failure(core::gave_up(asks_.front().name, true));
     return core_->note_failure(std::move(answer).error());
   }
 
@@ -107,7 +111,7 @@ class enter_all_operation final : public core::async_operation<std::vector<lease
   void begin() override {
     since_ = core().clock().now();
     if (!attempt_.begin()) return finish(std::vector<lease>{});
-    limits_ = core().bounded_call();
+    limits_ = core().call_within(attempt_.options());
     core().store().start_enter_all(attempt_.asks(), limits_, *this);
   }
   void complete(result<std::vector<grant>> answer) noexcept override {
@@ -147,8 +151,8 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
   if (!todo) return std::move(todo).error();
   if (all_at_once attempt{core, *todo}; attempt.begin()) {
     const auto since = core->clock().now();
-    auto all = attempt.conclude(
-        core->store().enter_all(attempt.asks(), core->bounded_call(todo->options.stop)), since);
+    auto answer = core->store().enter_all(attempt.asks(), core->call_within(todo->options));
+    auto all = attempt.conclude(std::move(answer), since);
     if (!all || !all->empty()) return all;
     spend(*todo, *core);
   }

@@ -39,9 +39,7 @@ bool mutex::lock_within(nanoseconds wait) {
 
 void mutex::unlock() noexcept {
   const auto answer = gate_->release(lease_access::take(held_), core::hold::telling::sent);
-  if (answer) return;
-  if (auto* watcher = gate_->core->watching())
-    gate_->core->tell([&] { watcher->release_failed(gate_->name, answer.error()); });
+  if (!answer) gate_->core->tell_release_failed(gate_->name, answer.error());
 }
 
 result<lease> mutex::acquire(const acquire_options& asked) {

@@ -32,10 +32,15 @@ class reentrant {
     generation_.store(generation, std::memory_order_release);
     owner_.store(who, std::memory_order_release);
   }
-  result<std::uint64_t> enter(const acquire_options& options) {
-    if (const auto born = mine(); born != 0 && gate_->reenter(born)) return born;
+  // Nothing: the calling thread does not hold it.
+  std::optional<tenure> reenter() {
+    const auto born = mine();
+    return born == 0 ? std::nullopt : gate_->reenter(born);
+  }
+  result<tenure> enter(const acquire_options& options) {
+    if (const auto again = reenter()) return *again;
     auto got = gate_->acquire(options);
-    if (got) own(std::this_thread::get_id(), *got);
+    if (got) own(std::this_thread::get_id(), got->generation);
     return got;
   }
 
@@ -71,9 +76,7 @@ bool recursive_mutex::lock_within(nanoseconds wait) {
 void recursive_mutex::unlock() noexcept {
   const auto& gate = state_->at();
   const auto answer = gate->release(state_->mine(), core::hold::telling::sent);
-  if (answer) return;
-  if (auto* watcher = gate->core->watching())
-    gate->core->tell([&] { watcher->release_failed(gate->name, answer.error()); });
+  if (!answer) gate->core->tell_release_failed(gate->name, answer.error());
 }
 
 result<lease> recursive_mutex::acquire(const acquire_options& asked) {
@@ -92,8 +95,8 @@ result<lease> recursive_mutex::try_acquire() {
 
 async<lease> recursive_mutex::async_acquire(const acquire_options& options) {
   const auto& gate = state_->at();
-  if (const auto born = state_->mine(); born != 0 && gate->reenter(born))
-    return core::ready_lease(gate->core, lease_access::make(gate, born));
+  if (const auto again = state_->reenter())
+    return core::ready_lease(gate->core, lease_access::make(gate, *again));
   return core::async_exclusive(gate, options, [state = state_](std::uint64_t generation) {
     state->own(std::this_thread::get_id(), generation);
   });

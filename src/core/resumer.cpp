@@ -6,7 +6,9 @@
 
 namespace holdfast::core {
 
-resumer::~resumer() {
+resumer::~resumer() { stop(); }
+
+void resumer::stop() noexcept {
   {
     std::lock_guard locked{guard_};
     stopping_ = true;

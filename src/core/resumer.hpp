@@ -1,6 +1,8 @@
-// The thread on which coroutines go on when the caller named no other place. Started with the first one.
+// A thread for user code, which runs in the order in which it was posted. Started with the first of it.
 //
-// Apart from the driver on purpose: a coroutine that blocks must not cost anybody a renewal.
+// A client has two: one on which coroutines go on when the caller named no other place, one for observers and the
+// callbacks of lost(). Apart from the driver on purpose: user code that blocks must not cost anybody a renewal, nor a
+// coroutine the announcement of a loss.
 #pragma once
 
 #include <condition_variable>
@@ -15,6 +17,8 @@ class resumer {
  public:
   ~resumer();
   void post(std::function<void()> work);
+  // Runs what was posted, then ends the thread.
+  void stop() noexcept;
 
  private:
   void run();

@@ -52,8 +52,7 @@ void shared_mutex::unlock_shared() noexcept {
   {
     std::lock_guard locked{guard_};
     if (readers_.empty()) return;
-    last = std::move(readers_.back());
-    readers_.pop_back();
+    last = core::take_one(readers_);
   }
   // Outside the guard: releasing may take a round trip. Its destructor reports a failure to the observer.
 }

@@ -26,6 +26,127 @@ result<void> check_ours(const lease& held, std::string_view name) {
                fmt::format("the lease is of lock '{}', not of '{}'", held.name(), name)};
 }
 
+// A doubt about an upgrade. What became of the request of `wanted`, and of the lease, decides what to do about it.
+class upgrade_doubt {
+ public:
+  upgrade_doubt(hold& state, std::uint64_t generation, const owner_id& wanted)
+      : core_(*state.core),
+        name_(state.name),
+        who_(state.weak_from_this()),
+        generation_(generation),
+        wanted_(wanted) {}
+
+  bool operator()(const std::stop_token& stop) const {
+    request ask;
+    ask.name = name_;
+    ask.owner = wanted_;
+    const grant none;
+    ask.replaces = &none;
+    auto found = core_.store().settle(ask, core_.bounded_call(stop));
+    if (!found) return false;
+    const auto state = who_.lock();
+    switch (found->what) {
+      case entered::kind::busy:
+        if (state) state->changing = false;
+        return true;
+      case entered::kind::waiting:
+        found->waiting.replacing = true;
+        static_cast<void>(core_.store().leave(found->waiting, core_.bounded_call(stop)));
+        return false;  // it may have been granted before it left
+      case entered::kind::granted:
+        break;
+    }
+    if (state && state->is_current(generation_)) return take_back(*state, found->granted, stop);
+    const auto gone = core_.store().release(found->granted, core_.bounded_call(stop));
+    return gone || gone.error().code() == errc::not_held;
+  }
+
+ private:
+  bool take_back(hold& state, const grant& won, const std::stop_token& stop) const {
+    const auto back =
+        core_.store().downgrade(won, lock_mode::upgradeable, core_.bounded_call(stop));
+    if (!back) return false;
+    if (!state.replace(generation_, *back)) return false;  // lost or released: now it is released
+    state.changing = false;
+    return true;
+  }
+
+  client_core& core_;  // ends its mender before itself
+  std::string name_;
+  std::weak_ptr<hold> who_;
+  std::uint64_t generation_;
+  owner_id wanted_;
+};
+
+// A doubt about a downgrade: it is repeated until the store agrees, or the lease is over.
+class downgrade_doubt {
+ public:
+  downgrade_doubt(hold& state, std::uint64_t generation, const grant& old, lock_mode to)
+      : core_(*state.core),
+        name_(state.name),
+        who_(state.weak_from_this()),
+        generation_(generation),
+        old_(old),
+        to_(to) {}
+
+  bool operator()(const std::stop_token& stop) const {
+    auto old = old_;
+    old.name = name_;
+    {
+      const auto state = who_.lock();
+      if (!state || !state->is_current(generation_))
+        return true;  // its release looked what there was
+    }
+    const auto answer = core_.store().downgrade(old, to_, core_.bounded_call(stop));
+    const bool gone = !answer && answer.error().code() == errc::not_held;
+    if (!answer && !gone) return false;
+    const auto state = who_.lock();
+    if (!state) return true;
+    if (gone) {
+      state->lose(generation_, old.owner, let_go_by_the_store);
+    } else {
+      state->replace(generation_, *answer);
+    }
+    state->changing = false;
+    return true;
+  }
+
+ private:
+  client_core& core_;  // ends its mender before itself
+  std::string name_;
+  std::weak_ptr<hold> who_;
+  std::uint64_t generation_;
+  grant old_;
+  lock_mode to_;
+};
+
+bool shrinks(lock_mode from, lock_mode to) noexcept {
+  return (from == lock_mode::exclusive &&
+          (to == lock_mode::shared || to == lock_mode::upgradeable)) ||
+         (from == lock_mode::upgradeable && to == lock_mode::shared);
+}
+
+// The gate is for exclusive holders: a lease that is shared now moves to a hold of its own, and others of this process
+// may queue for the lock again. Tokens of loss that were handed out go along.
+void move_out_of_the_gate(lease& held, const grant& shrunk, bool in_doubt) {
+  const auto state = lease_access::state(held);
+  auto fresh = state->core->new_hold(state->name);
+  const auto born = begin_alone(*fresh);
+  {
+    std::scoped_lock both{state->guard, fresh->guard};
+    fresh->loss = std::move(state->loss);
+  }
+  const auto limit = state->hold_until.load();
+  fresh->asked_ttl = state->asked_ttl;
+  fresh->changing = in_doubt;
+  fresh->publish(shrunk, nanoseconds::zero());
+  fresh->hold_until.store(limit);
+  state->core->due_at(limit);
+  const auto token = held.token();
+  state->surrender(lease_access::take(held));
+  held = lease_access::make(std::move(fresh), {born, token});
+}
+
 }  // namespace
 
 result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
@@ -37,46 +158,67 @@ result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
   const auto old = state->current_grant(lease_access::generation(held));
   if (!old) return lost_error(*state);
   if (old->mode != lock_mode::upgradeable) return wrong_mode(*state, "an upgrade", old->mode);
+  if (state->changing.load())
+    return error{errc::unavailable,
+                 fmt::format("an earlier change of lock '{}' on {} is still being cleared up; try "
+                             "again in a moment",
+                             state->name, state->core->url())};
   options.ttl = state->asked_ttl;
   auto checked = state->core->checked(std::move(options));
   if (!checked) return std::move(checked).error();
   return upgrade_plan{*old, std::move(*checked)};
 }
 
-request upgrade_request(const lease& held, const grant& old, const acquire_options& options) {
-  auto& state = *lease_access::state(held);
+request upgrade_request(hold& state, const grant& old, const acquire_options& options) {
   auto ask = make_request(state, {lock_mode::exclusive, rw_capacity, rw_capacity}, options);
   ask.replaces = &old;
   state.changing = true;
   return ask;
 }
 
-result<void> finish_upgrade(lease& held, const grant& won) {
-  const auto& state = lease_access::state(held);
-  const bool replaced = state->replace(lease_access::generation(held), won);
-  state->changing = false;
-  if (replaced) {
-    lease_access::refill(held, lease_access::generation(held));
-    return {};
+result<void> adopt_upgrade(hold& state, std::uint64_t generation, const grant& won) {
+  const bool replaced = state.replace(generation, won);
+  state.changing = false;
+  if (replaced && state.valid_at(generation, state.core->clock().now())) return {};
+  // Lost meanwhile. This may be the reactor's thread, so the store is told in the background.
+  if (!replaced) state.core->clear_up(state.name, won.owner, won.mode);
+  return lost_error(state);
+}
+
+void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& machine) {
+  if (machine.in_doubt()) {
+    undo_upgrade(state, generation, machine.ask().owner);
+  } else {
+    state.changing = false;
   }
-  (void)state->core->store().release(won, state->core->bounded_call());
-  return lost_error(*state);
+}
+
+void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner) {
+  state.changing = true;
+  state.core->mend(upgrade_doubt{state, generation, owner});
 }
 
 result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked) {
   auto plan = prepare_upgrade(held, name, asked);
   if (!plan) return std::move(plan).error();
-  auto& core = *lease_access::state(held)->core;
-  const auto ask = upgrade_request(held, plan->old, plan->options);
+  const auto state = lease_access::state(held);
+  const auto generation = lease_access::generation(held);
+  auto& core = *state->core;
+  const auto ask = upgrade_request(*state, plan->old, plan->options);
   acquire_machine machine{
       ask,
       core.caps(),
       {deadline_after(core.clock().now(), plan->options.wait), core.options().call_timeout},
-      plan->options.stop};
-  auto answer = drive(core, machine, ask);
-  if (answer) return finish_upgrade(held, *answer);
-  lease_access::state(held)->changing = false;
-  return core.note_failure(std::move(answer).error());
+      plan->options.stop,
+      [&] { return state->new_owner(); }};
+  auto answer = drive(core, machine);
+  if (!answer) {
+    end_upgrade(*state, generation, machine);
+    return core.note_failure(std::move(answer).error());
+  }
+  if (auto done = adopt_upgrade(*state, generation, *answer); !done) return done;
+  lease_access::refill(held, {generation, answer->token});
+  return {};
 }
 
 result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
@@ -86,33 +228,35 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   const auto generation = lease_access::generation(held);
   const auto old = state->current_grant(generation);
   if (!old) return lost_error(*state);
-  const bool shrinks = (old->mode == lock_mode::exclusive &&
-                        (to == lock_mode::shared || to == lock_mode::upgradeable)) ||
-                       (old->mode == lock_mode::upgradeable && to == lock_mode::shared);
-  if (!shrinks)
+  if (!shrinks(old->mode, to))
     return wrong_mode(*state, fmt::format("a downgrade to {}", to_string(to)), old->mode);
-  auto answer = state->core->store().downgrade(*old, to, state->core->bounded_call());
-  if (!answer) return std::move(answer).error();
-  if (dynamic_cast<gate*>(state.get()) == nullptr) {
-    if (!state->replace(generation, *answer)) return lost_error(*state);
-    return {};
+  auto& store = state->core->store();
+  auto answer = store.downgrade(*old, to, state->core->bounded_call());
+  if (!answer && answer.error().code() == errc::outcome_unknown)
+    answer = store.downgrade(*old, to, state->core->bounded_call());  // idempotent
+  if (!answer && answer.error().code() == errc::not_held) {
+    state->lose(generation, old->owner, let_go_by_the_store);
+    return lost_error(*state);
   }
-  // The gate is for exclusive holders: the lease moves to a hold of its own, and others of this process may
-  // queue for the lock again. Tokens of loss that were handed out go along.
-  auto fresh = state->core->new_hold(state->name);
-  const auto born = begin_alone(*fresh);
-  {
-    std::scoped_lock both{state->guard, fresh->guard};
-    fresh->loss = std::move(state->loss);
+  if (!answer && answer.error().is_not_done()) return std::move(answer).error();
+  // In doubt the lease counts as the lesser: others may be in already.
+  const bool in_doubt = !answer;
+  auto shrunk = in_doubt ? *old : *answer;
+  shrunk.mode = to;
+  shrunk.weight = to == lock_mode::shared ? 1 : upgradeable_weight;
+  if (dynamic_cast<gate*>(state.get()) != nullptr) {
+    move_out_of_the_gate(held, shrunk, in_doubt);
+  } else {
+    state->changing = in_doubt;
+    if (!state->replace(generation, shrunk)) return lost_error(*state);
   }
-  const auto limit = state->hold_until.load();
-  fresh->asked_ttl = state->asked_ttl;
-  fresh->publish(*answer, nanoseconds::zero());
-  fresh->hold_until.store(limit);
-  state->core->due_at(limit);
-  state->surrender(lease_access::take(held));
-  held = lease_access::make(std::move(fresh), born);
-  return {};
+  if (!in_doubt) return {};
+  const auto& now = lease_access::state(held);
+  now->core->mend(downgrade_doubt{*now, lease_access::generation(held), *old, to});
+  return error{errc::outcome_unknown,
+               fmt::format("lock '{}' on {} counts as {} from now on, but the store has not "
+                           "confirmed it yet: {}",
+                           now->name, now->core->url(), to_string(to), answer.error().message())};
 }
 
 }  // namespace holdfast::core

@@ -1,4 +1,8 @@
 // Changing the mode of a lease that is held: the steps around the store's part.
+//
+// Whatever gets lost on the way, the lease is what it was, what it should be, or lost. When the store's answer is
+// missing, the lease counts as the lesser of the two modes, and the store is asked in the background until it agrees
+// (mender.hpp); renewals go on meanwhile, and a release takes along whatever is there.
 #pragma once
 
 #include "core/blocking.hpp"
@@ -14,9 +18,13 @@ struct upgrade_plan {
 result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
                                      const acquire_options& asked);
 // `old` is referred to by the request: keep it until the answer is there.
-request upgrade_request(const lease& held, const grant& old, const acquire_options& options);
+request upgrade_request(hold& state, const grant& old, const acquire_options& options);
 // Puts the new grant behind the lease, or gives it back when the lease was lost meanwhile.
-result<void> finish_upgrade(lease& held, const grant& won);
+result<void> adopt_upgrade(hold& state, std::uint64_t generation, const grant& won);
+// The upgrade failed. If that is not certain, the store is asked until it is, and what it granted is taken back.
+void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& machine);
+// The upgrade went through and nobody wants it any more: back to an upgradeable read, in the background.
+void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner);
 
 result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked);
 result<void> downgrade(lease& held, std::string_view name, lock_mode to);

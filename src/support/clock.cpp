@@ -32,7 +32,7 @@ bool coarse_is_sane() noexcept {
 
 #endif
 
-class machine_clock final : public clock {
+class local_clock final : public clock {
  public:
   steady_time now() const noexcept override { return std::chrono::steady_clock::now(); }
 #ifdef CLOCK_MONOTONIC_COARSE
@@ -40,6 +40,35 @@ class machine_clock final : public clock {
 
  private:
   bool coarse_ = coarse_is_sane();
+#endif
+};
+
+steady_time read(clockid_t which) noexcept {
+  timespec at{};
+  clock_gettime(which, &at);
+  return steady_time{std::chrono::seconds{at.tv_sec} + nanoseconds{at.tv_nsec}};
+}
+
+class machine_clock final : public clock {
+ public:
+  steady_time now() const noexcept override {
+#ifdef CLOCK_BOOTTIME
+    return read(CLOCK_BOOTTIME) - asleep_before_;
+#else
+    return local_.now();
+#endif
+  }
+  const clock& local() const noexcept override { return local_; }
+
+ private:
+  local_clock local_;
+#ifdef CLOCK_BOOTTIME
+  // What the machine slept before this process began. The steady clock is read first, so the difference is not too small
+  // and we are never ahead of it without a suspend.
+  const nanoseconds asleep_before_ = [] {
+    const auto awake = std::chrono::steady_clock::now();
+    return nanoseconds{read(CLOCK_BOOTTIME) - awake};
+  }();
 #endif
 };
 

@@ -1,9 +1,9 @@
 #include "support/reaper.hpp"
 
 #include <cstdlib>
+#include <list>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace holdfast::support {
 
@@ -19,27 +19,46 @@ class reaper {
     static auto* const one = new reaper;
     return *one;
   }
+  // Joins those that are done: a finished thread keeps its stack until then.
   void add(std::function<void()> work) {
-    std::lock_guard locked{guard_};
-    workers_.emplace_back(std::move(work));
+    std::list<worker> done;
+    {
+      std::lock_guard locked{guard_};
+      for (auto i = workers_.begin(); i != workers_.end();) {
+        const auto one = i++;
+        if (one->done) done.splice(done.end(), workers_, one);
+      }
+      auto& fresh = workers_.emplace_back();
+      fresh.thread = std::thread{[this, &fresh, work = std::move(work)]() mutable {
+        work();
+        work = {};
+        std::lock_guard finished{guard_};
+        fresh.done = true;
+      }};
+    }
+    for (auto& one : done) one.thread.join();
   }
 
  private:
   void join() {
     for (;;) {
-      std::vector<std::thread> some;
+      std::list<worker> some;
       {
         std::lock_guard locked{guard_};
         some.swap(workers_);
       }
       if (some.empty()) return;
-      for (auto& worker : some)
-        worker.join();  // without the guard: a worker may send another one here
+      for (auto& one : some)
+        one.thread.join();  // without the guard: a worker may send another one here
     }
   }
 
+  struct worker {
+    std::thread thread;
+    bool done = false;  // under guard_
+  };
   std::mutex guard_;
-  std::vector<std::thread> workers_;
+  std::list<worker> workers_;
 };
 
 }  // namespace

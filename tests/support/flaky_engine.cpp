@@ -11,6 +11,8 @@ namespace {
 
 error unknown() { return {errc::outcome_unknown, "The test swallowed the answer."}; }
 error refused() { return {errc::unavailable, "The test refused the call."}; }
+error denied() { return not_done{errc::denied, "The test denied the call."}; }
+error garbled() { return {errc::protocol, "The test garbled the answer."}; }
 
 bool take_one(std::atomic<int>& left) {
   auto now = left.load();
@@ -23,33 +25,62 @@ bool take_one(std::atomic<int>& left) {
 template <class T>
 class swallowed final : public completion<T> {
  public:
-  explicit swallowed(completion<T>& to) : to_(to) {}
+  explicit swallowed(completion<T>& to, error instead = unknown())
+      : to_(to), instead_(std::move(instead)) {}
   void complete(result<T>) noexcept override {
     auto& to = to_;
+    auto instead = std::move(instead_);
     delete this;
-    to.complete(unknown());
+    to.complete(std::move(instead));
   }
 
  private:
   completion<T>& to_;
+  error instead_;
 };
+
+// Stands between the store and core: what the store tells unasked is passed on, or not.
+class gossip final : public engine_listener {
+ public:
+  gossip(engine_listener& to, std::shared_ptr<faults> plan) : to_(to), plan_(std::move(plan)) {}
+  void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override {
+    if (!plan_->hide_losses) to_.on_lost(owners, why);
+  }
+
+ private:
+  engine_listener& to_;
+  std::shared_ptr<faults> plan_;
+};
+
+void hang(const call& limits) {
+  while (std::chrono::steady_clock::now() < limits.deadline && !limits.stop.stop_requested())
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+}
 
 class flaky_engine final : public engine {
  public:
-  flaky_engine(std::unique_ptr<engine> inner, std::shared_ptr<faults> plan)
-      : inner_(std::move(inner)), plan_(std::move(plan)) {}
+  flaky_engine(std::unique_ptr<gossip> ear, std::unique_ptr<engine> inner,
+               std::shared_ptr<faults> plan)
+      : ear_(std::move(ear)), inner_(std::move(inner)), plan_(std::move(plan)) {}
 
   const capabilities& caps() const noexcept override { return inner_->caps(); }
 
   result<entered> enter(const request& ask, const call& limits) override {
-    ++plan_->enters;
+    const auto number = ++plan_->enters;
     if (take_one(plan_->refuse_enters)) return refused();
     if (take_one(plan_->lose_enter_requests)) return unknown();
+    if (number == plan_->deny_enter_number) return denied();
+    if (plan_->hang_enters) {
+      hang(limits);
+      return unknown();
+    }
     auto answer = inner_->enter(ask, limits);
     if (take_one(plan_->drop_enter_replies)) return unknown();
+    if (take_one(plan_->garble_enters)) return garbled();
     return answer;
   }
   result<progress> await(const ticket& place, const call& limits) override {
+    if (take_one(plan_->nudge_awaits)) return progress{};
     return inner_->await(place, limits);
   }
   result<void> leave(const ticket& place, const call& limits) override {
@@ -65,6 +96,7 @@ class flaky_engine final : public engine {
     std::this_thread::sleep_for(plan_->delay_renewals.load());
     if (plan_->fail_renewals) return refused();
     auto answer = inner_->renew(batch, limits);
+    std::this_thread::sleep_for(plan_->delay_renewal_answers.load());
     if (plan_->drop_renewals) return unknown();
     return answer;
   }
@@ -75,7 +107,10 @@ class flaky_engine final : public engine {
     return answer;
   }
   result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override {
-    return inner_->downgrade(held, to, limits);
+    if (take_one(plan_->lose_downgrades)) return unknown();
+    auto answer = inner_->downgrade(held, to, limits);
+    if (take_one(plan_->drop_downgrade_replies)) return unknown();
+    return answer;
   }
   result<entered> settle(const request& ask, const call& limits) override {
     ++plan_->settles;
@@ -102,15 +137,24 @@ class flaky_engine final : public engine {
   bool contended(const grant& held) const noexcept override { return inner_->contended(held); }
 
   result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits) override {
-    return inner_->enter_all(asks, limits);
+    if (plan_->hang_enters) {
+      hang(limits);
+      return unknown();
+    }
+    auto answer = inner_->enter_all(asks, limits);
+    std::this_thread::sleep_for(plan_->delay_enter_all_answers.load());
+    return answer;
   }
 
   // Never the plain verbs: they may block, and the thread may be the one that would have to answer.
   void start_enter(const request& ask, const call& limits,
                    completion<entered>& done) noexcept override {
-    ++plan_->enters;
+    const auto number = ++plan_->enters;
     if (take_one(plan_->refuse_enters)) return done.complete(refused());
     if (take_one(plan_->lose_enter_requests)) return done.complete(unknown());
+    if (number == plan_->deny_enter_number) return done.complete(denied());
+    if (take_one(plan_->garble_enters))
+      return inner_->start_enter(ask, limits, *new swallowed<entered>{done, garbled()});
     if (!take_one(plan_->drop_enter_replies)) return inner_->start_enter(ask, limits, done);
     inner_->start_enter(ask, limits, *new swallowed<entered>{done});
   }
@@ -142,6 +186,7 @@ class flaky_engine final : public engine {
   // start_renew calls renew above: its thread is core's own.
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override {
+    if (take_one(plan_->nudge_awaits)) return done.complete(progress{});
     inner_->start_await(place, limits, done);
   }
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
@@ -150,6 +195,7 @@ class flaky_engine final : public engine {
   }
 
  private:
+  std::unique_ptr<gossip> ear_;
   std::unique_ptr<engine> inner_;
   std::shared_ptr<faults> plan_;
 };
@@ -161,9 +207,12 @@ client open_flaky(std::string_view url, std::shared_ptr<faults> plan, client_opt
     const auto rows = engines::table();
     const auto row = std::ranges::find(rows, config.url.scheme(), &engines::engine_entry::scheme);
     if (row == rows.end()) return error{errc::unsupported, "There is no such engine."};
-    auto inner = row->make(config);
+    auto ear = std::make_unique<gossip>(config.listener, plan);
+    auto inner =
+        row->make({config.url, config.client, config.clock, *ear, config.host, config.pid});
     if (!inner) return std::move(inner).error();
-    return std::unique_ptr<engine>{std::make_unique<flaky_engine>(std::move(*inner), plan)};
+    return std::unique_ptr<engine>{
+        std::make_unique<flaky_engine>(std::move(ear), std::move(*inner), plan)};
   };
   return client::try_open_with(make, url, std::move(options)).value();
 }

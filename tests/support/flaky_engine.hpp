@@ -15,15 +15,24 @@ namespace holdfast::testing {
 struct faults {
   static constexpr int always = 1'000'000;
 
-  std::atomic<int> drop_enter_replies{0};    // executed, answered outcome_unknown
-  std::atomic<int> lose_enter_requests{0};   // not executed, answered outcome_unknown
-  std::atomic<int> refuse_enters{0};         // not executed, answered unavailable
-  std::atomic<int> drop_release_replies{0};  // executed, answered outcome_unknown
-  std::atomic<int> fail_settles{0};          // not executed, answered unavailable
-  std::atomic<int> fail_leaves{0};           // not executed, answered unavailable
-  std::atomic<bool> fail_renewals{false};    // not executed, answered unavailable
-  std::atomic<bool> drop_renewals{false};    // executed, answered outcome_unknown
+  std::atomic<int> drop_enter_replies{0};   // executed, answered outcome_unknown
+  std::atomic<int> lose_enter_requests{0};  // not executed, answered outcome_unknown
+  std::atomic<int> refuse_enters{0};        // not executed, answered unavailable
+  std::atomic<int> deny_enter_number{0};    // that one: not executed, answered denied, for certain
+  std::atomic<int> garble_enters{0};        // executed, answered protocol
+  std::atomic<bool> hang_enters{false};  // not executed, answered outcome_unknown at the deadline
+  std::atomic<int> drop_release_replies{0};    // executed, answered outcome_unknown
+  std::atomic<int> fail_settles{0};            // not executed, answered unavailable
+  std::atomic<int> fail_leaves{0};             // not executed, answered unavailable
+  std::atomic<int> drop_downgrade_replies{0};  // executed, answered outcome_unknown
+  std::atomic<int> lose_downgrades{0};         // not executed, answered outcome_unknown
+  std::atomic<int> nudge_awaits{0};            // "look again" although nothing happened
+  std::atomic<bool> hide_losses{false};        // what the store tells unasked is not passed on
+  std::atomic<bool> fail_renewals{false};      // not executed, answered unavailable
+  std::atomic<bool> drop_renewals{false};      // executed, answered outcome_unknown
   std::atomic<std::chrono::milliseconds> delay_renewals{std::chrono::milliseconds{0}};  // before
+  std::atomic<std::chrono::milliseconds> delay_renewal_answers{std::chrono::milliseconds{0}};
+  std::atomic<std::chrono::milliseconds> delay_enter_all_answers{std::chrono::milliseconds{0}};
 
   std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0};  // calls seen
 

@@ -60,7 +60,7 @@ error forked_error(const mapping& store) {
 
 file_engine::file_engine(std::unique_ptr<mapping> opened, const engine_config& config)
     : store_(std::move(opened)),
-      env_{*store_, config.clock, {}, 0, may_use_waitv()},
+      env_{*store_, config.clock.local(), {}, 0, may_use_waitv()},
       seed_(store_->head().fixed.hash_seed),
       forks_(support::fork_generation()),
       can_spin_(std::thread::hardware_concurrency() > 1),

@@ -179,7 +179,8 @@ result<entered> file_engine::enter_slowly(const request& ask, const call& limits
 }
 
 // Asked again: the same answer.
-std::optional<entered> file_engine::find_known(locked_shard& at, record& in, const request& ask) {
+std::optional<entered> file_engine::find_known(locked_shard& at, record& in, const request& ask,
+                                               bool in_any_mode) {
   const bool is_first = is_new(ask.owner.sequence);
   if (!is_first) {
     const entry* one = at.find_owner(in, ask.owner.sequence, true);
@@ -189,7 +190,8 @@ std::optional<entered> file_engine::find_known(locked_shard& at, record& in, con
   if (!is_first || in.holder_count == 1) {
     const entry* one = at.find_owner(in, ask.owner.sequence, false);
     // In another mode it is what an upgrade begins with.
-    if (one != nullptr && one->mode == ask.mode && !at.is_gone(*one, env_.time.now())) {
+    const bool meant = one != nullptr && (in_any_mode || one->mode == ask.mode);
+    if (meant && !at.is_gone(*one, env_.time.now())) {
       return granted(*one, ask.name, ask.owner);
     }
   }
@@ -290,7 +292,7 @@ result<entered> file_engine::settle(const request& ask, const call& limits) {
   const auto now = env_.time.now();
   at.reap(*in, now);
   at.serve(*in, now);
-  auto known = find_known(at, *in, ask);
+  auto known = find_known(at, *in, ask, true);
   at.settle(*in, now);
   return known.value_or(entered{});
 }

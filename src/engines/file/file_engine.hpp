@@ -73,7 +73,8 @@ class file_engine final : public engine {
   result<entered> granted(const fast_entry& got, std::uint64_t handle, const request& ask) const;
   bool is_surely_busy(const request& ask, std::uint64_t memo) const noexcept;
   result<entered> enter_slowly(const request& ask, const call& limits);
-  std::optional<entered> find_known(locked_shard& at, record& in, const request& ask);
+  std::optional<entered> find_known(locked_shard& at, record& in, const request& ask,
+                                    bool in_any_mode = false);
   result<entered> enter_queue(locked_shard& at, record& in, const request& ask);
   entered granted(const entry& one, std::string_view name, const owner_id& owner) const noexcept;
   entered waiting(const entry& one, const request& ask) const noexcept;

@@ -44,7 +44,7 @@ void attendant::stop_note::operator()() const noexcept {
 
 attendant::attendant(std::shared_ptr<store> in, const engine_config& config)
     : in_(std::move(in)),
-      clock_(config.clock),
+      clock_(config.clock.local()),
       listener_(config.listener),
       host_(config.host),
       pid_(config.pid) {}

@@ -34,7 +34,7 @@ class memory_engine final : public engine {
  public:
   memory_engine(std::shared_ptr<store> in, const engine_config& config)
       : store_(std::move(in)),
-        clock_(config.clock),
+        clock_(config.clock.local()),
         self_(std::make_shared<attendant>(store_, config)) {}
 
   ~memory_engine() override {

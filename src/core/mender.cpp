@@ -1,0 +1,57 @@
+#include "core/mender.hpp"
+
+#include "core/client_core.hpp"
+
+#include <algorithm>
+
+namespace holdfast::core {
+
+namespace {
+
+constexpr nanoseconds first_pause = std::chrono::milliseconds{20};
+constexpr nanoseconds longest_pause = std::chrono::seconds{1};
+
+}  // namespace
+
+void mender::add(attempt what) {
+  std::lock_guard locked{guard_};
+  if (stopped_) return;
+  doubts_.emplace(std::chrono::steady_clock::now(), doubt{std::move(what), first_pause});
+  if (!thread_.joinable()) thread_ = std::jthread{[this](const std::stop_token& s) { run(s); }};
+  changed_.notify_one();
+}
+
+void mender::stop() noexcept {
+  std::jthread last;
+  {
+    std::lock_guard locked{guard_};
+    stopped_ = true;
+    last = std::move(thread_);
+  }
+}  // asked to stop, and joined, here
+
+void mender::run(const std::stop_token& stop) {
+  const background_thread mark;
+  std::unique_lock locked{guard_};
+  while (!stop.stop_requested()) {
+    if (doubts_.empty()) {
+      changed_.wait(locked, stop, [this] { return !doubts_.empty(); });
+      continue;
+    }
+    const auto due = doubts_.begin()->first;
+    if (std::chrono::steady_clock::now() < due) {
+      changed_.wait_until(locked, stop, due, [&] { return doubts_.begin()->first < due; });
+      continue;
+    }
+    auto one = std::move(doubts_.extract(doubts_.begin()).mapped());
+    locked.unlock();
+    const bool certain = one.what(stop);
+    locked.lock();
+    if (certain) continue;
+    const auto again = std::chrono::steady_clock::now() + one.pause;
+    one.pause = std::min(one.pause * 2, longest_pause);
+    doubts_.emplace(again, std::move(one));
+  }
+}
+
+}  // namespace holdfast::core

@@ -1,4 +1,4 @@
-// Clients that fight for one lock, a record of all that they believed, and the judge of that record.
+// Clients that fight for one lock, a record of all that they believed.
 //
 // One exception is the server's (etcd 3.4 to 3.5.7, issue 15247): an old leader that wakes from a stall may end a lease
 // which was renewed an instant before. Then the next holder has its lock, and rightly so; the old one must learn of it
@@ -7,72 +7,33 @@
 
 #include "faults/etcd_faults.hpp"
 
+#include "support/judge.hpp"
+
 #include <deque>
 #include <set>
 #include <thread>
 
 namespace holdfast::testing {
 
-struct belief {
-  fencing_token token;
-  steady_time begin;      // the grant was in our hands
-  steady_time last;       // the last time that valid() was seen to be true
-  bool was_told = false;  // of a loss, by the end of the release at the latest
-  std::size_t client = 0;
-  bool was_lost = false;
-};
-
-class history {
+class history : public record {
  public:
-  void add(const belief& one) {
-    const std::lock_guard lock{guard_};
-    all_.push_back(one);
-  }
-  std::size_t size() const {
-    const std::lock_guard lock{guard_};
-    return all_.size();
-  }
-  // How many holders were hit.
-  std::size_t losses() const {
-    const std::lock_guard lock{guard_};
-    return static_cast<std::size_t>(std::ranges::count_if(all_, &belief::was_lost));
-  }
   // REQUIRES: nobody adds any more. Returns how many leases the server ended early.
-  int check() {
-    std::ranges::sort(all_, {}, &belief::begin);
-    std::set<const belief*> hit;
-    const belief* longest = nullptr;  // of those that began before
-    for (const auto& one : all_) {
-      if (longest != nullptr && !judge(*longest, one)) hit.insert(longest);
-      if (longest == nullptr || one.last > longest->last) longest = &one;
-    }
-    for (std::size_t i = 1; i < all_.size(); ++i)
-      EXPECT_LT(all_[i - 1].token, all_[i].token) << "grants " << i << " and " << i + 1;
-    const auto excused = static_cast<int>(hit.size());
-    ::testing::Test::RecordProperty("leases_ended_early_by_the_server", excused);
-    EXPECT_LE(excused, static_cast<int>(all_.size() / 20)) << "it is rare, or it is ours";
-    return excused;
+  int check() const {
+    const auto found = judge(all(), {1s, 20});
+    for (const auto& one : found.complaints) ADD_FAILURE() << one;
+    ::testing::Test::RecordProperty("leases_ended_early_by_the_server",
+                                    static_cast<int>(found.excused));
+    return static_cast<int>(found.excused);
   }
-
- private:
-  // False: one after the other, but for what only the server can be blamed for.
-  static bool judge(const belief& before, const belief& after) {
-    if (before.last < after.begin) return true;
-    const auto both = before.last - after.begin;
-    EXPECT_TRUE(before.was_told && both < 1s)
-        << "clients " << before.client << " and " << after.client << " believed at once for "
-        << std::chrono::duration_cast<std::chrono::microseconds>(both).count() << " us";
-    return false;
-  }
-
-  mutable std::mutex guard_;
-  std::vector<belief> all_;
 };
 
 // Holds it for a while and watches its own validity, as a careful user would.
-inline belief watch_over(lease& held, std::size_t client, nanoseconds length) {
-  belief seen{held.token(), std::chrono::steady_clock::now(), {}, false, client};
-  seen.last = seen.begin;
+inline turn watch_over(lease& held, std::size_t client, steady_time asked, nanoseconds length) {
+  turn seen{.name = held.name()};
+  seen.token = held.token();
+  seen.client = client;
+  seen.asked = asked;
+  seen.begin = seen.last = std::chrono::steady_clock::now();
   const auto end = seen.begin + length;
   for (auto now = seen.begin; now < end; now = std::chrono::steady_clock::now()) {
     if (!held.valid()) break;
@@ -141,6 +102,7 @@ class fighters {
     const auto store = client::open(url + "?session=2s", {.handoff_limit = 0});
     mutex lock{store, "stock"};
     for (std::size_t turn = 0; !done_; ++turn) {
+      const auto asked = std::chrono::steady_clock::now();
       auto held = lock.acquire({.wait = 1s, .ttl = 2s});
       if (!held) {  // no majority at the moment
         const std::lock_guard quiet{guard_};
@@ -149,7 +111,7 @@ class fighters {
       }
       const bool by_turn = long_turn_every_ > 0 && (turn + 7 * i + 1) % long_turn_every_ == 0;
       self.lingers = self.shall_linger.exchange(false);
-      auto seen = watch_over(*held, i, self.lingers ? 6s : by_turn ? 2500ms : 10ms);
+      auto seen = watch_over(*held, i, asked, self.lingers ? 6s : by_turn ? 2500ms : 10ms);
       self.lingers = false;
       ++self.served;
       const auto released = held->release();

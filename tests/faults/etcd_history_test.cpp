@@ -3,31 +3,10 @@
 // order of the grants (C1), and after the last healing everybody is served (C7).
 #include "faults/etcd_history.hpp"
 
-#include <gtest/gtest-spi.h>
-
 namespace holdfast::testing {
 namespace {
 
 class etcd_history : public etcd_faults {};
-
-// A checker that finds nothing must be able to find something.
-void check_two_beliefs(std::uint64_t second_token, nanoseconds overlap, bool was_told) {
-  const auto then = std::chrono::steady_clock::now();
-  history record;
-  for (int i = 0; i < 20; ++i)  // of which one may be excused
-    record.add({{static_cast<std::uint64_t>(i) + 1}, then + i * 1s, then + i * 1s + 1ms, false, 0});
-  record.add({{30}, then + 30s, then + 40s, was_told, 1});
-  record.add({{second_token}, then + 40s - overlap, then + 41s, false, 2});
-  record.check();
-}
-
-TEST(etcd_history_checker, tells_right_from_wrong) {
-  check_two_beliefs(31, -1ms, false);
-  check_two_beliefs(31, 10ms, true);
-  EXPECT_NONFATAL_FAILURE(check_two_beliefs(31, 10ms, false), "clients 1 and 2 believed at once");
-  EXPECT_NONFATAL_FAILURE(check_two_beliefs(31, 2s, true), "clients 1 and 2 believed at once");
-  EXPECT_NONFATAL_FAILURE(check_two_beliefs(29, -1ms, false), "grants");
-}
 
 TEST_F(etcd_history, never_two_holders_through_stopped_and_killed_leaders) {
   etcd_server cluster{{.nodes = 3}};

@@ -96,6 +96,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
     return driver_.at(when, std::move(work));
   }
   void cancel(const driver::timer& planned) noexcept { driver_.cancel(planned); }
+  std::size_t timers() { return driver_.timers(); }  // for tests
   void clear_up(std::string name, const owner_id& owner, lock_mode mode) {
     driver_.clear_up(std::move(name), owner, mode);
   }

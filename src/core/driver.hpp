@@ -42,6 +42,10 @@ class driver {
   using timer = std::pair<steady_time, std::uint64_t>;
   timer at(steady_time when, std::function<void()> work);
   void cancel(const timer& planned) noexcept;
+  std::size_t timers() {  // for tests
+    std::lock_guard locked{guard_};
+    return timers_.size();
+  }
   // Asks the store about this owner until it is certain that nothing of it is left: often while the store is away,
   // rarely when it refuses to say, and in that case not for ever.
   void clear_up(std::string name, const owner_id& owner, lock_mode mode);

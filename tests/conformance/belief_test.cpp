@@ -95,6 +95,19 @@ TEST_P(belief, is_not_revived_by_a_renewal_that_is_answered_too_late) {
   EXPECT_TRUE(fails_with(held->renew(), errc::lost));
 }
 
+TEST_P(belief, is_kept_up_although_a_renewal_hangs) {
+  NEEDS_SHORT_TTL();
+  const auto a = flaky();
+  mutex brief{a, name("brief")}, lasting{a, name("lasting")};
+  const auto ttl = std::max<nanoseconds>(caps().min_ttl, 2s);
+  auto held = brief.acquire({.ttl = ttl});
+  auto other = lasting.acquire({.ttl = 2 * ttl});
+  ASSERT_TRUE(is_ok(held));
+  plan->hang_renewals = 1;
+  ASSERT_TRUE(wait_until([&] { return plan->hang_renewals == 0; })) << "no renewal was tried";
+  EXPECT_TRUE(stays_true([&] { return held->valid() && other->valid(); }, 2 * ttl));
+}
+
 TEST_P(belief, renew_that_is_answered_too_late_is_no_proof) {
   NEEDS_SHORT_TTL();
   const auto a = flaky();

@@ -63,6 +63,10 @@ class flaky_engine final : public engine {
                std::shared_ptr<faults> plan)
       : ear_(std::move(ear)), inner_(std::move(inner)), plan_(std::move(plan)) {}
 
+  ~flaky_engine() override {
+    for (auto* one : hanging_) one->complete(unknown());
+  }
+
   const capabilities& caps() const noexcept override { return inner_->caps(); }
 
   result<entered> enter(const request& ask, const call& limits) override {
@@ -183,7 +187,14 @@ class flaky_engine final : public engine {
                        completion<std::vector<grant>>& done) noexcept override {
     inner_->start_enter_all(asks, limits, done);
   }
-  // start_renew calls renew above: its thread is core's own.
+  // Else it calls renew above: its thread is core's own.
+  void start_renew(std::span<renewal> batch, const call& limits,
+                   completion<void>& done) noexcept override {
+    if (!take_one(plan_->hang_renewals)) return engine::start_renew(batch, limits, done);
+    ++plan_->renewals;
+    const std::lock_guard lock{plan_->guard};
+    hanging_.push_back(&done);
+  }
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override {
     if (take_one(plan_->nudge_awaits)) return done.complete(progress{});
@@ -195,6 +206,7 @@ class flaky_engine final : public engine {
   }
 
  private:
+  std::vector<completion<void>*> hanging_;  // under the plan's guard
   std::unique_ptr<gossip> ear_;
   std::unique_ptr<engine> inner_;
   std::shared_ptr<faults> plan_;

@@ -29,7 +29,8 @@ struct faults {
   std::atomic<int> nudge_awaits{0};            // "look again" although nothing happened
   std::atomic<bool> hide_losses{false};        // what the store tells unasked is not passed on
   std::atomic<bool> fail_renewals{false};      // not executed, answered unavailable
-  std::atomic<bool> drop_renewals{false};      // executed, answered outcome_unknown
+  std::atomic<int> hang_renewals{0};       // calls that are never answered while the client lives
+  std::atomic<bool> drop_renewals{false};  // executed, answered outcome_unknown
   std::atomic<std::chrono::milliseconds> delay_renewals{std::chrono::milliseconds{0}};  // before
   std::atomic<std::chrono::milliseconds> delay_renewal_answers{std::chrono::milliseconds{0}};
   std::atomic<std::chrono::milliseconds> delay_enter_all_answers{std::chrono::milliseconds{0}};

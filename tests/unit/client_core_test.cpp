@@ -1,0 +1,97 @@
+// What a client keeps, and for how long.
+#include "core/client_core.hpp"
+
+#include "core/blocking.hpp"
+#include "engines/registry.hpp"
+#include "support/manual_task.hpp"
+#include "support/reaper.hpp"
+#include "support/wait_until.hpp"
+
+#include <holdfast/holdfast.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <list>
+
+namespace holdfast::testing {
+namespace {
+
+manual_task take(mutex& lock, std::atomic<int>& served) {
+  const acquire_options options{.wait = std::chrono::hours{1}};
+  auto pending = lock.async_acquire(options);
+  const auto held = co_await pending;
+  served += held ? 1 : 0;
+}
+
+TEST(client_core_test, finished_coroutine_leaves_no_timer) {
+  const auto a = client::open("memory:timers");
+  mutex lock{a, "stock"};
+  auto held = lock.acquire();
+  std::atomic<int> served{0};
+  std::list<manual_task> tasks;
+  for (int i = 0; i < 200; ++i) tasks.push_back(take(lock, served));
+  for (auto& one : tasks) one.start();
+  EXPECT_EQ(a.core()->timers(), 200U);
+  ASSERT_TRUE(held->release());
+  ASSERT_TRUE(wait_until([&] { return served == 200; }));
+  EXPECT_TRUE(wait_until([&] { return a.core()->timers() == 0; })) << "kept for an hour";
+}
+
+TEST(client_core_test, session_that_ends_takes_all_its_leases_in_one_look) {
+  engine_listener* ear = nullptr;
+  const auto make = [&](const engine_config& config) {
+    ear = &config.listener;
+    const auto rows = engines::table();
+    return std::ranges::find(rows, config.url.scheme(), &engines::engine_entry::scheme)
+        ->make(config);
+  };
+  const auto a = client::try_open_with(make, "memory:losses").value();
+  shared_mutex lock{a, "stock"};
+  std::vector<lease> held;
+  std::vector<owner_id> owners;
+  for (int i = 0; i < 3000; ++i) {
+    held.push_back(lock.acquire_shared().value());
+    owners.push_back(held.back().owner());
+  }
+  owners.pop_back();
+  ear->on_lost(owners, "the session is over");
+  EXPECT_EQ(std::ranges::count_if(held, &lease::valid), 1);
+  EXPECT_EQ(a.metrics().lost, 2999U);
+}
+
+TEST(client_core_test, std_face_gives_back_a_valid_lease_before_a_lost_one) {
+  const auto a = client::open("memory:faces");
+  shared_mutex lock{a, "stock"};
+  std::vector<lease> held;
+  held.push_back(lock.acquire_shared().value());
+  held.push_back(lock.acquire_shared({.max_hold = std::chrono::microseconds{1}}).value());
+  ASSERT_TRUE(wait_until([&] { return !held.back().valid(); }));
+  EXPECT_TRUE(core::take_one(held).valid());
+  EXPECT_FALSE(core::take_one(held).valid());
+  EXPECT_TRUE(held.empty());
+}
+
+std::size_t address_space_in_megabytes() {
+  std::ifstream in{"/proc/self/statm"};
+  std::size_t pages = 0;
+  in >> pages;
+  return pages * 4096 / (1 << 20);
+}
+
+TEST(reaper_test, finished_threads_give_their_stacks_back) {
+  const auto once = [] {
+    std::atomic<bool> done{false};
+    support::run_elsewhere([&] { done = true; });
+    ASSERT_TRUE(wait_until([&] { return done.load(); }));
+  };
+  once();
+  const auto before = address_space_in_megabytes();
+  for (int i = 0; i < 300; ++i) once();
+  EXPECT_LT(address_space_in_megabytes(), before + 500) << "8 MB each would be 2,400";
+}
+
+}  // namespace
+}  // namespace holdfast::testing

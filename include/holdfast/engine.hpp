@@ -86,10 +86,10 @@ struct ticket {
   std::string_view name;
   owner_id owner;
   std::uint64_t handle = 0;
-  bool replacing = false;  // of a request with `replaces`; set by core
   // Ask again (enter) at this time even if nothing was heard: the back-stop for lost messages, and the
   // only clock of stores that cannot push.
   steady_time recheck_at = steady_time::max();
+  bool replacing = false;  // of a request with `replaces`; set by core
 };
 
 struct entered {

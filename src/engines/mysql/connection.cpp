@@ -99,7 +99,8 @@ class connection::armed {
   armed& operator=(const armed&) = delete;
   ~armed() {
     on_stop_.reset();
-    if (what_.leash_->disarm()) what_.broken_ = true;
+    if (what_.leash_->disarm()) what_.broken_ = what_.ghost_ = true;
+    if (!what_.broken_) what_.heard_at_ = std::chrono::steady_clock::now();
   }
 
  private:
@@ -218,9 +219,10 @@ result<void> connection::introduce(const call& limits) {
   return {};
 }
 
-void connection::begin(const call& limits, std::string_view about) {
+void connection::begin(const call& limits, std::string_view about, bool and_others) {
   limits_ = limits;
   about_ = about;
+  who_.about = and_others ? std::string_view{} : about;
 }
 
 // Fixed texts and numbers only.
@@ -373,6 +375,7 @@ error connection::failed(unsigned code, const char* text, bool may_have_changed)
     ghost_ = leash_ != nullptr;
   }
   const bool cut = leash_ != nullptr && std::chrono::steady_clock::now() >= limits_.deadline;
+  mute_ = mute_ || (broken_ && cut);
   return explain({code, text, may_have_changed, cut}, about_, how_);
 }
 

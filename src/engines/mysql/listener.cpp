@@ -241,21 +241,23 @@ result<void> listener::read_news(connection& on) {
     const std::lock_guard lock{guard_};
     expected = observing_;
   }
-  const auto sent = clock_.now();
+  const auto asked = session_.now();
   auto found = on.ask(sql().news, {std::string_view{session_.client()}});
   if (!found) return std::move(found).error();
   std::uint64_t digest = 0;
   std::map<std::uint64_t, arrival> arrived;
   std::vector<std::pair<std::uint64_t, told_grant>> fresh;
+  std::vector<owner_id> lost;
   for (const auto& one : *found) {
     const auto number = one.number(2);
     const auto state = static_cast<entry_state>(one.number(3));
     const auto token = one.number(6);
     if (state == entry_state::lost) {
       const std::string_view name = one.bytes(1);
-      auto gone = on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number});
-      if (!gone) return std::move(gone).error();
-      to_.on_lost(owner_id{client_, number}, "it was revoked");
+      // What cannot be deleted now is told again by the next look.
+      static_cast<void>(
+          on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number}));
+      lost.push_back({client_, number});
       continue;
     }
     digest += digest_of(token);
@@ -267,8 +269,8 @@ result<void> listener::read_news(connection& on) {
     won.mode = static_cast<lock_mode>(one.number(4));
     won.weight = one.number(5);
     won.ttl = std::chrono::microseconds{one.integer(7)};
-    // It will end so long after the server looked, and so at least so long after we had asked.
-    won.valid_from = sent + std::chrono::microseconds{one.integer(8) - one.integer(9)} - won.ttl;
+    won.left = std::chrono::microseconds{one.integer(8) - one.integer(9)};
+    won.asked = asked;
     fresh.emplace_back(number, won);
   }
   {
@@ -280,6 +282,8 @@ result<void> listener::read_news(connection& on) {
     digest_ = digest;
     arrived_ = std::move(arrived);
   }
+  for (const auto& one : lost) session_.forget(one);
+  if (!lost.empty()) to_.on_lost(lost, "it was revoked");
   for (const auto& [number, won] : fresh) waits_.granted(number, won);
   for (const auto number : expected) waits_.look_again(number);
   return {};

@@ -32,6 +32,13 @@ result<void> mysql_engine::release(const grant& held, const call& limits) {
 }
 
 result<void> mysql_engine::release_now(const grant& held, const call& limits) {
+  if (auto ok = lay_ghosts(held.name, limits); !ok) return ok;
+  auto done = give_back(held, limits);
+  if (done || done.error().code() == errc::not_held) session_.forget(held.owner);
+  return done;
+}
+
+result<void> mysql_engine::give_back(const grant& held, const call& limits) {
   if (!grant_handle::of(held).is_entry) {
     auto on = plain_.take(limits, held.name);
     if (!on) return std::move(on).error();
@@ -143,18 +150,23 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
   result<grant> out = not_held(held.name, held.owner);
   const std::string_view me = session_.client();
   const auto seq = held.owner.sequence;
-  const auto sent = clock_.now();
+  const auto asked = session_.now();
   auto done = with_book(held.name, held.owner, 0, limits, [&](book& at) -> result<void> {
     if (auto ok = at.expire(); !ok) return ok;
     const auto* mine = at.holder(me, seq);
     if (mine == nullptr) return {};
+    if (mine->mode == to) {  // by an attempt whose answer was lost
+      out = grant_of(*mine, held.name, at.now(), asked);
+      return {};
+    }
     if (weight_of(to) > mine->weight)
-      return error{errc::misconfigured,
-                   fmt::format("The lock {} is held as {}; it cannot be downgraded to {}.",
-                               support::quoted(held.name), to_string(mine->mode), to_string(to))};
+      return not_done{
+          errc::misconfigured,
+          fmt::format("The lock {} on {} is held as {}; it cannot be downgraded to {}.",
+                      support::quoted(held.name), how_.url, to_string(mine->mode), to_string(to))};
     auto smaller = at.shrink(me, seq, to, weight_of(to));
     if (!smaller) return std::move(smaller).error();
-    out = grant_of(**smaller, held.name, at.now(), sent);
+    out = grant_of(**smaller, held.name, at.now(), asked);
     return {};
   });
   if (!done) return std::move(done).error();
@@ -164,8 +176,13 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
 // ---- renewal
 
 result<void> mysql_engine::renew(std::span<renewal> batch, const call& limits) {
+  return keep_up(batch, session::depth::proof, limits);
+}
+
+result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
+                                   const call& limits) {
   bool has_mail = false;
-  auto done = session_.renew(batch, limits, has_mail);
+  auto done = session_.renew(batch, how, limits, has_mail);
   if (has_mail) workers_.post([this] { read_mail(); });
   const auto now = clock_.now().time_since_epoch().count();
   const auto last = swept_at_.load();
@@ -176,7 +193,9 @@ result<void> mysql_engine::renew(std::span<renewal> batch, const call& limits) {
 
 void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
                                completion<void>& done) noexcept {
-  keeper_.post([this, batch, &limits, &done] { done.complete(renew(batch, limits)); });
+  keeper_.post([this, batch, &limits, &done] {
+    done.complete(keep_up(batch, session::depth::upkeep, limits));
+  });
 }
 
 // Where the listener does not, because nobody waits: what was revoked.
@@ -188,12 +207,15 @@ void mysql_engine::read_mail() noexcept {
   const std::string_view me = session_.client();
   const auto found = (*on)->ask(sql().news, {me});
   if (!found) return;
+  std::vector<owner_id> lost;
   for (const auto& one : *found) {
     if (static_cast<entry_state>(one.number(3)) != entry_state::lost) continue;
     const std::string_view name = one.bytes(1);
     const auto gone = (*on)->run(sql().delete_mail, {name, me, one.number(2)});
-    if (gone && gone->affected > 0) listener_.on_lost({client_, one.number(2)}, "it was revoked");
+    if (gone && gone->affected > 0) lost.push_back({client_, one.number(2)});
   }
+  for (const auto& one : lost) session_.forget(one);
+  if (!lost.empty()) listener_.on_lost(lost, "it was revoked");
 }
 
 // ---- sweeping

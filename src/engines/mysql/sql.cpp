@@ -43,7 +43,7 @@ std::string columns_of_entry(std::string_view table = "") {
 // look at, comes last. VALUES(since) is "now". Won when rows were affected; the token is the insert id.
 //
 // Free: nobody holds it and `more` is 0, so nobody waits either. Again: it is ours already (the answer was lost, or
-// core asks a second time); then it is as if it were renewed.
+// core asks a second time); then it is as if it were granted now: the grace counts from `since`.
 std::string enter_text() {
   constexpr std::string_view is_free = "more=0 AND expires<=VALUES(since)";
   constexpr std::string_view is_again =
@@ -56,8 +56,9 @@ std::string enter_text() {
       "IF({2},LAST_INSERT_ID(token),fence)),token=IF({1},fence,token)",
       now_us, is_free, is_again);
   for (const std::string_view column :
-       {"capacity", "mode", "weight", "ttl", "grace", "since", "was", "label", "client", "seq"})
+       {"capacity", "mode", "weight", "ttl", "grace", "was", "label", "client", "seq"})
     text += fmt::format(",{0}=IF({1},VALUES({0}),{0})", column, is_free);
+  text += fmt::format(",since=IF({} OR {},VALUES(since),since)", is_free, is_again);
   text += fmt::format(
       ",expires=IF((more=0 OR expires>VALUES(since)) AND client=VALUES(client) AND seq=VALUES(seq) "
       "AND "
@@ -174,7 +175,9 @@ void one_name(statements& out) {
       "client=? AND seq=?",
       "", true};
   out.confirm_entry = {
-      "UPDATE holdfast_entry SET state=0,expires=? WHERE space=0 AND name=? AND client=? AND seq=?",
+      "UPDATE holdfast_entry SET state=0,since=?,expires=? WHERE space=0 AND name=? AND client=? "
+      "AND "
+      "seq=?",
       "", true};
   out.touch_entry = {
       "UPDATE holdfast_entry SET expires=? WHERE space=0 AND name=? AND client=? AND seq=?", "",
@@ -347,10 +350,6 @@ void being_told(statements& out) {
       "u"};
   out.is_known = {"SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=?", "u"};
   out.is_galera = {"SHOW VARIABLES LIKE 'wsrep_on'", "bb"};
-  out.is_alive = {
-      "SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=? AND "
-      "COMMAND<>'Sleep'",
-      "u"};
 }
 
 void counters(statements& out) {

@@ -109,7 +109,7 @@ struct statements {
   std::array<statement, 3> renew_rows, renew_entries, check_rows, check_entries;
   // Being told.
   statement watch_for_news, news, absent_holders, delete_mail, delete_observer;
-  statement is_alive, is_known, is_galera;
+  statement is_known, is_galera;
   // Counters.
   statement read_counter, lock_counter, insert_counter, update_counter, delete_counter, observers;
   statement insert_observer;

@@ -1,43 +1,12 @@
 // What breaks here: nothing but time and connections. What must hold: nobody believes in a grant for longer than the
 // store keeps it, however the grant came and however often it was renewed (S2). The store's own end is read from its
 // rows, and compared.
-#include "engines/mysql/engine.hpp"
-#include "faults/mysql_faults.hpp"
-
-#include "support/engine_fixture.hpp"
+#include "faults/mysql_raw.hpp"
 
 namespace holdfast::testing {
 namespace {
 
 class mysql_belief : public mysql_faults {};
-
-raw_client raw(const std::string& url, std::uint64_t number, const clock& time = system_clock()) {
-  return raw_client{engines::mysql::make_engine, url, time, number};
-}
-
-call soon() {
-  call out;
-  out.deadline = std::chrono::steady_clock::now() + patience;
-  return out;
-}
-
-grant enter(raw_client& who, std::string_view name, nanoseconds ttl) {
-  auto ask = who.ask(name);
-  ask.ttl = ttl;
-  auto got = who.verbs->enter(ask, soon());
-  EXPECT_TRUE(is_ok(got));
-  EXPECT_EQ(got->what, entered::kind::granted);
-  return got->granted;
-}
-
-renewal upkeep(raw_client& who, const grant& held) {
-  std::vector<renewal> batch{{.held = &held}};
-  promised<void> done;
-  const auto limits = soon();
-  who.verbs->start_renew(batch, limits, done);
-  EXPECT_TRUE(is_ok(done.get()));
-  return batch.front();
-}
 
 // The end of a grant by its row, as an instant of ours that is not earlier.
 steady_time latest_end(const mariadb_server& server, const std::string& name, fencing_token token) {
@@ -88,7 +57,7 @@ steady_time latest_end(const mariadb_server& server, const std::string& name, fe
 // proves about itself, and finds out about the one, says nothing about the other.
 TEST_F(mysql_belief, new_connection_revives_nothing_that_the_old_one_lost) {
   mariadb_server server;
-  auto away = raw(server.url("grace=500ms"), 1);
+  auto away = raw_mysql(server.url("grace=500ms"), 1);
   const auto one = enter(away, "one", 60s), two = enter(away, "two", 60s);
   kill_all_connections(server);
   const auto b = client::open(server.url("grace=500ms"));
@@ -102,7 +71,7 @@ TEST_F(mysql_belief, new_connection_revives_nothing_that_the_old_one_lost) {
 // Asked for under the old connection, and heard of under the new one.
 TEST_F(mysql_belief, proof_of_a_new_connection_does_not_count_for_what_it_has_not_seen) {
   mariadb_server server;
-  auto away = raw(server.url("grace=2s"), 1);
+  auto away = raw_mysql(server.url("grace=2s"), 1);
   const auto held = enter(away, "stock", 60s), other = enter(away, "other", 60s);
   const auto before = held.valid_from + held.ttl;
   kill_all_connections(server);
@@ -126,7 +95,7 @@ TEST_F(mysql_belief, proof_of_a_new_connection_does_not_count_for_what_it_has_no
 TEST_F(mysql_belief, long_lease_is_written_again_whatever_happens_beside_it) {
   mariadb_server server;
   fake_clock time;
-  auto a = raw(server.url(), 1, time);
+  auto a = raw_mysql(server.url(), 1, time);
   const auto ends = [&] {
     return std::stoull(server.sql("SELECT expires FROM holdfast_lock WHERE name='long'"));
   };
@@ -208,7 +177,7 @@ TEST_F(mysql_belief, granted_by_a_thread_of_the_same_client) {
   std::uint64_t number = 0;
   for (const auto* options : {"", "grace=0", "wait=poll"})
     for (const auto ttl : ttls) {
-      auto a = raw(server.url(options), ++number);
+      auto a = raw_mysql(server.url(options), ++number);
       const auto name = "same-" + format_duration(ttl);
       const auto first = enter(a, name, 60s);
       auto ask = a.ask(name);
@@ -235,7 +204,7 @@ TEST_F(mysql_belief, granted_by_a_thread_of_the_same_client) {
 
 TEST_F(mysql_belief, handed_over_to_who_polls_and_then_settled) {
   mariadb_server server;
-  auto a = raw(server.url("wait=poll"), 1), b = raw(server.url("wait=poll"), 2);
+  auto a = raw_mysql(server.url("wait=poll"), 1), b = raw_mysql(server.url("wait=poll"), 2);
   const auto first = enter(a, "stock", 60s);
   auto ask = b.ask("stock");
   ask.ttl = 60s;
@@ -282,7 +251,7 @@ TEST_F(mysql_belief, renew_after_a_revocation_says_lost) {
   const auto b = client::open(server.url());
   for (int round = 0; round < 4; ++round) {
     const auto name = "stock-" + std::to_string(round);
-    auto a = raw(server.url(), 10 + static_cast<std::uint64_t>(round));
+    auto a = raw_mysql(server.url(), 10 + static_cast<std::uint64_t>(round));
     const auto held = enter(a, name, 60s);
     mutex theirs{b, name};
     ASSERT_TRUE(is_ok(b.revoke(name)));
@@ -296,7 +265,7 @@ TEST_F(mysql_belief, renew_after_a_revocation_says_lost) {
 // Somebody keeps one of the rows locked in a transaction of their own.
 TEST_F(mysql_belief, row_that_cannot_be_asked_about_costs_the_others_nothing) {
   mariadb_server server;
-  auto a = raw(server.url(), 1);
+  auto a = raw_mysql(server.url(), 1);
   std::vector<grant> held;
   std::vector<std::string> names{"a", "b", "c", "d"};
   for (const auto& name : names) held.push_back(enter(a, name, 60s));

@@ -243,7 +243,7 @@ result<const book::entry*> book::shrink(std::string_view client, std::uint64_t s
 result<std::size_t> book::revoke() {
   const auto count = holders_.size();
   while (!holders_.empty()) {
-    const auto& one = holders_.back();
+    const auto& one = holders_.front();
     // Until it is read, or nobody can be there to read it any more.
     const microseconds_count kept = now_ + one.ttl + 60'000'000;
     auto made =
@@ -254,7 +254,7 @@ result<std::size_t> book::revoke() {
                  std::string_view{}, std::string_view{}});
     if (!made) return std::move(made).error();
     tell(one);
-    if (auto ok = drop_holder(holders_.size() - 1); !ok) return std::move(ok).error();
+    if (auto ok = drop_holder(0); !ok) return std::move(ok).error();
   }
   return count;
 }

@@ -110,6 +110,9 @@ class connection {
   result<void> commit();
   void rollback();  // whatever happens, nothing of the transaction stays
 
+  // The statements prepared so far are not needed again soon: the server keeps so many in all.
+  void economise();
+
   // The server's number for the last error; 0 when there was none.
   unsigned last_error() const noexcept { return last_error_; }
   bool is_broken() const noexcept { return broken_; }
@@ -136,7 +139,7 @@ class connection {
   result<prepared*> prepare(const statement& what);
   result<done> execute(const statement& what, parameters with, rows* into);
   result<void> fetch(prepared& from, rows& into);
-  error failed(unsigned code, const char* text, bool may_have_changed);
+  error failed(unsigned code, const char* text, bool may_have_changed, bool is_commit = false);
   class armed;
 
   const settings& how_;

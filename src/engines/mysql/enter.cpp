@@ -1,5 +1,6 @@
 // Asking for a lock: enter, enter_all, settle, await, leave.
 #include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/errors.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "support/parker.hpp"
@@ -24,11 +25,12 @@ nanoseconds from_us(microseconds_count later, microseconds_count earlier) {
 }
 
 error other_kind(const request& ask, std::uint64_t capacity) {
-  return {errc::misconfigured,
-          fmt::format(
-              "The lock {} is in use with a capacity of {}, and {} of {} was asked for; all users "
-              "of a name must agree on its kind and its permits.",
-              support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
+  return not_done{
+      errc::misconfigured,
+      fmt::format(
+          "The lock {} is in use with a capacity of {}, and {} of {} was asked for; all users "
+          "of a name must agree on its kind and its permits.",
+          support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
 }
 
 // In memo: this handle has met others here, so the one-statement path would only cost a round trip.
@@ -61,32 +63,47 @@ grant mysql_engine::grant_of(const book::entry& held, std::string_view name, mic
 
 // ---- one name, in a transaction
 
+// Again, when the server has ended it because it met another one (which is rare: see the order of locking), or when the
+// connection had ended before the commit was sent: nothing of it has happened.
 result<bool> mysql_engine::with_book(std::string_view name, const owner_id& owner,
                                      std::uint64_t create, const call& limits,
                                      const std::function<result<void>(book&)>& change) {
+  constexpr int attempts = 4;
+  for (int attempt = 1;; ++attempt) {
+    bool again = false;
+    auto done = try_book(name, owner, create, limits, change, again);
+    if (done || !again || attempt == attempts ||
+        std::chrono::steady_clock::now() >= limits.deadline || limits.stop.stop_requested())
+      return done;
+  }
+}
+
+result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner,
+                                    std::uint64_t create, const call& limits,
+                                    const std::function<result<void>(book&)>& change, bool& again) {
   auto on = transactions_.take(limits, name);
   if (!on) return std::move(on).error();
   const auto asked = session_.now();
-  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
-  if (!opened || !*opened) {
+  const auto give_up = [&](error why) -> result<bool> {
+    again =
+        is_deadlock((*on)->last_error()) || ((*on)->is_broken() && why.code() == errc::unavailable);
     (*on)->rollback();
-    if (!opened) return std::move(opened).error();
+    return why;
+  };
+  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
+  if (!opened) return give_up(std::move(opened).error());
+  if (!*opened) {
+    (*on)->rollback();
     return false;
   }
-  if (auto ok = change(**opened); !ok) {
-    (*on)->rollback();
-    return std::move(ok).error();
-  }
-  if (auto ok = finish(**on, {&**opened, 1}, asked); !ok) return std::move(ok).error();
+  if (auto ok = change(**opened); !ok) return give_up(std::move(ok).error());
+  if (auto ok = finish(**on, {&**opened, 1}, asked); !ok) return give_up(std::move(ok).error());
   return true;
 }
 
 result<void> mysql_engine::finish(connection& on, std::span<book> changed, const asking& asked) {
   for (auto& one : changed) {
-    if (auto ok = one.close(); !ok) {
-      on.rollback();
-      return ok;
-    }
+    if (auto ok = one.close(); !ok) return ok;
   }
   if (auto ok = on.commit(); !ok) return ok;
   for (auto& one : changed) {
@@ -212,7 +229,7 @@ result<entered> mysql_engine::enter_slowly(const request& ask, const call& limit
 // When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
 steady_time mysql_engine::recheck(const book& at, const book::entry& mine,
                                   const book::absence& dead, bool push) const {
-  const auto now = clock_.now();
+  const auto now = std::chrono::steady_clock::now();
   nanoseconds wait = longest_recheck;
   if (!push) {
     const nanoseconds waited = from_us(at.now(), std::min(mine.since, at.now()));
@@ -257,7 +274,7 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
   for (std::size_t i = 0; i < books.size(); ++i)
     out.push_back(grant_of(*books[i].holder(session_.client(), asks[i].owner.sequence),
                            asks[i].name, books[i].now(), asked));
-  if (auto ok = finish(**on, books, asked); !ok) return std::move(ok).error();
+  if (auto ok = finish(**on, books, asked); !ok) return give_up(std::move(ok).error());
   return out;
 }
 
@@ -286,7 +303,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   const auto& one = found->front();
   if (one.number(0) == 2) {
     out.what = entered::kind::waiting;
-    out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + 100ms};
+    out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + 100ms};
     return out;
   }
   book::entry held;

@@ -3,6 +3,7 @@
 #include "engines/mysql/errors.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace holdfast::engines::mysql {
 
@@ -99,6 +100,7 @@ void listener::finish() noexcept {
     ending_ = true;
     if (connection_) connection_->cut();
   }
+  stop_.request_stop();
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
@@ -148,7 +150,8 @@ result<void> listener::connect() {
     if (connection_ && !connection_->is_broken()) return {};
     connection_.reset();
   }
-  const auto limits = within(longest_sleep);
+  auto limits = within(longest_sleep);
+  limits.stop = stop_.get_token();
   auto fresh = connection::open(how_, by_, connection::kind::plain, limits);
   if (!fresh) return std::move(fresh).error();
   (*fresh)->begin(limits, {});
@@ -164,8 +167,26 @@ result<void> listener::connect() {
   return {};
 }
 
-// Until it breaks, or nobody waits any more.
+// The user lock of the one we watched is not ours to keep: whoever had it may come back, and as long as we have it, it
+// looks as if it were there. An interruption may hit the statement that gives it back, or hide that we got it; then the
+// next sleep gives it back first, and if there is none, this does.
+void listener::let_go(connection& on) {
+  const auto name = session_lock(watched_last_);
+  while (!on.is_broken()) {
+    on.begin(within(longest_sleep), {});
+    if (on.ask(sql().free_lock, {std::string_view{name}}) || !is_interrupted(on.last_error()))
+      break;
+  }
+  may_have_it_ = false;
+}
+
 void listener::listen(connection& on) {
+  listen_on(on);
+  if (may_have_it_) let_go(on);
+}
+
+// Until it breaks, or nobody waits any more.
+void listener::listen_on(connection& on) {
   while (always_ || waits_.any()) {
     {
       const std::lock_guard lock{guard_};
@@ -199,11 +220,14 @@ result<void> listener::sleep(connection& on) {
   }
   const auto watched = whom.size() == 1 ? *whom.begin() : session_.client();
   nanoseconds length = longest_sleep;
-  if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.grace() / 2);
+  if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.turn());
   on.begin(within(length + longest_sleep), {});
   const auto name = session_lock(watched);
-  auto woken = on.ask(sql().watch_for_news, {std::string_view{session_.client()}, digest,
-                                             std::string_view{name}, in_ms(length)});
+  const auto before = session_lock(std::exchange(watched_last_, watched));
+  auto woken = on.ask(sql().watch_for_news,
+                      {std::string_view{session_.client()}, digest, std::string_view{before},
+                       std::string_view{name}, in_ms(length)});
+  may_have_it_ = !woken;
   const bool is_gone = woken && !woken->front().is_null(0) && woken->front().number(0) == 1;
   std::vector<std::uint64_t> orphaned;
   {
@@ -215,9 +239,7 @@ result<void> listener::sleep(connection& on) {
   }
   if (!woken && !is_interrupted(on.last_error())) return std::move(woken).error();
   if (is_gone) {
-    // The lock is not ours to keep: whoever had it may come back.
-    if (auto freed = on.ask(sql().free_lock, {std::string_view{name}}); !freed)
-      return std::move(freed).error();
+    let_go(on);
     if (watched == session_.client()) return session_.revive(within(longest_sleep));
     for (const auto number : orphaned) waits_.look_again(number);
   }
@@ -242,8 +264,10 @@ result<void> listener::read_news(connection& on) {
     expected = observing_;
   }
   const auto asked = session_.now();
-  auto found = on.ask(sql().news, {std::string_view{session_.client()}});
+  const auto watched = session_lock(watched_last_);
+  auto found = on.ask(sql().news, {std::string_view{watched}, std::string_view{session_.client()}});
   if (!found) return std::move(found).error();
+  if (!found->empty()) may_have_it_ = found->front().number(12) != 0;
   std::uint64_t digest = 0;
   std::map<std::uint64_t, arrival> arrived;
   std::vector<std::pair<std::uint64_t, told_grant>> fresh;

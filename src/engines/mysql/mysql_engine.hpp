@@ -128,6 +128,9 @@ class mysql_engine final : public engine {
   // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news.
   result<bool> with_book(std::string_view name, const owner_id& owner, std::uint64_t create,
                          const call& limits, const std::function<result<void>(book&)>& change);
+  result<bool> try_book(std::string_view name, const owner_id& owner, std::uint64_t create,
+                        const call& limits, const std::function<result<void>(book&)>& change,
+                        bool& again);
   result<void> finish(connection& on, std::span<book> changed, const asking& asked);
   grant grant_of(const book::entry& held, std::string_view name, microseconds_count now,
                  const asking& asked);
@@ -153,7 +156,7 @@ class mysql_engine final : public engine {
   }
 
   void read_mail() noexcept;
-  void sweep() noexcept;
+  void sweep(const call& limits) noexcept;
   void depart() noexcept;
   error not_held(std::string_view name, const owner_id& owner) const;
 
@@ -180,6 +183,7 @@ class mysql_engine final : public engine {
   remains remains_;
   std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
+  bool has_begun_ = false;  // else there is nothing to take leave of
   std::atomic<bool> ending_{false};
   std::atomic<steady_time::rep> swept_at_{0};
 

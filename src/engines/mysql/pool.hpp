@@ -20,7 +20,7 @@ namespace holdfast::engines::mysql {
 class ghosts {
  public:
   void add(const connection& what);
-  // Might one of them still do something about this name?
+  // Might one of them still do something about this name? (Empty: about anything.)
   bool any(std::string_view name) const;
   // Ends them and sees them gone from the server: what is delivered to a connection that is gone does nothing.
   // unavailable when that cannot be made sure of in time.

@@ -1,4 +1,5 @@
 // Giving back, shrinking and renewing.
+#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "engines/modes.hpp"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace holdfast::engines::mysql {
 
@@ -16,6 +18,81 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto between_sweeps = std::chrono::minutes{10};
+constexpr nanoseconds longest_sweep = 30s;
+
+// Takes away what is over, in portions, while there is time.
+class sweeper {
+ public:
+  sweeper(connection& on, const call& limits) : on_(on), limits_(limits) {}
+
+  bool is_done() const noexcept { return is_done_; }
+
+  // From one end of the table to the other. Rows are read without locks, and deleted by their names, many at once.
+  void free_names() {
+    std::string last;
+    for (bool more = true; more && may_go_on();) {
+      const auto found = ask(sql().free_rows, {std::string_view{last}, in_us(24h)});
+      more = found.size() == statements::swept_at_once;
+      if (!found.empty()) last = found.back().bytes(0);
+      constexpr auto size = statements::sizes.front();
+      for (std::size_t begin = 0; begin < found.size(); begin += size) {
+        std::vector<parameter> with{in_us(24h)};
+        for (std::size_t i = 0; i < size; ++i)
+          with.emplace_back(
+              std::string_view{found[std::min(begin + i, found.size() - 1)].bytes(0)});
+        if (!on_.run(sql().delete_rows, with)) is_done_ = false;
+      }
+    }
+  }
+
+  void old_mail() {
+    for (bool more = true; more && may_go_on();) {
+      const auto found = ask(sql().old_mail, {});
+      more = found.size() == statements::swept_at_once;
+      for (const auto& one : found)
+        if (!on_.run(sql().delete_entry, {one.number(0), std::string_view{one.bytes(1)},
+                                          std::string_view{one.bytes(2)}, one.number(3)}))
+          more = is_done_ = false;
+    }
+  }
+
+  // What `find` finds goes by its key.
+  void each(const statement& find, parameters with, const statement& erase) {
+    for (bool more = true; more && may_go_on();) {
+      const auto found = ask(find, with);
+      more = found.size() == statements::swept_at_once;
+      for (const auto& one : found)
+        if (!on_.run(erase, {std::string_view{one.bytes(0)}})) more = is_done_ = false;
+    }
+  }
+
+  std::vector<std::string> stale_names() {
+    std::vector<std::string> out;
+    for (const auto& one : ask(sql().stale_names, {in_us(60s)})) out.push_back(one.bytes(0));
+    if (out.size() == statements::swept_at_once) is_done_ = false;
+    return out;
+  }
+
+ private:
+  rows ask(const statement& what, parameters with) {
+    auto found = on_.ask(what, with);
+    if (found) return std::move(*found);
+    is_done_ = false;
+    return {};
+  }
+  rows ask(const statement& what, std::initializer_list<parameter> with) {
+    return ask(what, parameters{with.begin(), with.size()});
+  }
+  bool may_go_on() {
+    if (!on_.is_broken() && std::chrono::steady_clock::now() + 100ms < limits_.deadline)
+      return true;
+    return is_done_ = false;
+  }
+
+  connection& on_;
+  const call& limits_;
+  bool is_done_ = true;
+};
 
 }  // namespace
 
@@ -187,7 +264,12 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
   const auto now = clock_.now().time_since_epoch().count();
   const auto last = swept_at_.load();
   const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
-  if (now - last > gap && swept_at_.exchange(now) == last) workers_.post([this] { sweep(); });
+  if (now - last > gap && swept_at_.exchange(now) == last)
+    workers_.post([this] {
+      call while_nobody_waits;
+      while_nobody_waits.deadline = std::chrono::steady_clock::now() + longest_sweep;
+      sweep(while_nobody_waits);
+    });
   return done;
 }
 
@@ -201,11 +283,12 @@ void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
 // Where the listener does not, because nobody waits: what was revoked.
 void mysql_engine::read_mail() noexcept {
   call limits;
-  limits.deadline = clock_.now() + 5s;
+  limits.deadline = std::chrono::steady_clock::now() + 5s;
   auto on = plain_.take(limits, {});
   if (!on) return;
   const std::string_view me = session_.client();
-  const auto found = (*on)->ask(sql().news, {me});
+  const auto mine = session_lock(me);
+  const auto found = (*on)->ask(sql().news, {std::string_view{mine}, me});
   if (!found) return;
   std::vector<owner_id> lost;
   for (const auto& one : *found) {
@@ -221,45 +304,35 @@ void mysql_engine::read_mail() noexcept {
 // ---- sweeping
 
 // One client in ten minutes, whoever comes first: rows of names that were free for a day, entries of dead clients on
-// names that nobody has looked at since, and old sessions. A token never goes back for it, because the next one is
-// not below the clock.
-void mysql_engine::sweep() noexcept {
-  using std::chrono::hours;
-  using std::chrono::microseconds;
-  const auto us = [](nanoseconds length) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(length).count());
-  };
-  call limits;
-  limits.deadline = std::chrono::steady_clock::now() + 5s;
+// names that nobody has looked at since, and old sessions; all there are, some hundred at a time. When its time is up
+// before that, whoever comes next goes on. A token never goes back for it, because the next one is not below the clock.
+void mysql_engine::sweep(const call& limits) noexcept {
   const std::string nobody(16, '\0');
-  rows stale;
+  std::vector<std::string> stale;
   {
     auto on = plain_.take(limits, {});
     if (!on) return;
     auto& at = **on;
     static_cast<void>(at.run(sql().insert_sweep, {std::string_view{nobody}}));
-    const auto claimed = at.run(sql().claim_sweep, {std::string_view{nobody}, us(between_sweeps)});
+    const auto claimed =
+        at.run(sql().claim_sweep, {std::string_view{nobody}, in_us(between_sweeps)});
     if (!claimed || claimed->affected == 0) return;
-    if (const auto found = at.ask(sql().free_rows, {us(hours{24})}))
-      for (const auto& one : *found)
-        static_cast<void>(
-            at.run(sql().delete_row, {std::string_view{one.bytes(0)}, us(hours{24})}));
-    if (const auto found = at.ask(sql().old_mail, {}))
-      for (const auto& one : *found)
-        static_cast<void>(
-            at.run(sql().delete_entry, {one.number(0), std::string_view{one.bytes(1)},
-                                        std::string_view{one.bytes(2)}, one.number(3)}));
-    if (const auto found = at.ask(sql().old_sessions, {us(hours{24})}))
-      for (const auto& one : *found)
-        static_cast<void>(at.run(sql().delete_session, {std::string_view{one.bytes(0)}}));
-    if (const auto found = at.ask(sql().old_counters, {}))
-      for (const auto& one : *found)
-        static_cast<void>(at.run(sql().delete_old_counter, {std::string_view{one.bytes(0)}}));
-    if (auto found = at.ask(sql().stale_names, {us(60s)})) stale = std::move(*found);
+    sweeper with{at, limits};
+    with.free_names();
+    with.old_mail();
+    const std::array<parameter, 1> a_day{in_us(24h)};
+    with.each(sql().old_sessions, a_day, sql().delete_session);
+    with.each(sql().old_counters, {}, sql().delete_old_counter);
+    stale = with.stale_names();
+    at.economise();
+    if (!with.is_done()) {
+      static_cast<void>(at.run(sql().note_gone, {std::uint64_t{0}, std::string_view{nobody}}));
+      swept_at_ = 0;
+    }
   }
-  for (const auto& one : stale)
-    static_cast<void>(with_book(one.bytes(0), owner_id{client_, 0}, 0, limits,
-                                [](book& at) { return at.tidy(); }));
+  for (const auto& name : stale)
+    static_cast<void>(
+        with_book(name, owner_id{client_, 0}, 0, limits, [](book& at) { return at.tidy(); }));
 }
 
 }  // namespace holdfast::engines::mysql

@@ -30,8 +30,8 @@ result<void> session::open(const call& limits) {
     if (!usable) return std::move(usable).error();
     has_user_locks_ = *usable;
     if (!*usable && how_.wait == wait_mode::push)
-      return error{errc::misconfigured,
-                   fmt::format("{} says wait=push, but {}.", how_.url, why_not_)};
+      return not_done{errc::misconfigured,
+                      fmt::format("{} says wait=push, but {}.", how_.url, why_not_)};
   }
   beliefs_.set_attention(attention());
   return {};
@@ -115,11 +115,8 @@ result<void> session::revive(const call& limits) {
   return connect(limits);
 }
 
-void session::close(const call& limits) noexcept {
+void session::close() noexcept {
   const std::lock_guard lock{guard_};
-  if (!connection_ || connection_->is_stale()) return;
-  connection_->begin(limits, {});
-  static_cast<void>(connection_->run(sql().leave_session, {std::string_view{who_.client}}));
   connection_.reset();
 }
 

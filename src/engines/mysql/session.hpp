@@ -21,6 +21,7 @@
 
 #include <holdfast/engine.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -74,6 +75,14 @@ class session {
     return has_user_locks_ ? how_.grace : nanoseconds{std::chrono::seconds{3}};
   }
 
+  // How long a listener sleeps that has several to look after. MySQL's GET_LOCK knows whole seconds only, and takes less
+  // than half of one for none.
+  nanoseconds turn() const noexcept {
+    using std::chrono::seconds;
+    if (version_.is_mariadb) return how_.grace / 2;
+    return std::max(std::chrono::floor<seconds>(how_.grace / 2), seconds{1});
+  }
+
   const std::string& client() const noexcept { return who_.client; }
   const server_version& version() const noexcept { return version_; }
 
@@ -90,8 +99,8 @@ class session {
   result<void> renew(std::span<renewal> batch, depth how, const call& limits, bool& has_mail);
   // Connects again, if need be: without its session a client's waiters count as dead.
   result<void> revive(const call& limits);
-  // The session's row goes, and the connection.
-  void close(const call& limits) noexcept;
+  // The connection goes, and with it the user lock.
+  void close() noexcept;
 
  private:
   result<void> connect(const call& limits);

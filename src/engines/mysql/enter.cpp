@@ -172,6 +172,7 @@ result<entered> mysql_engine::enter_slowly(const request& ask, const call& limit
   const auto seq = ask.owner.sequence;
   entered out;
   const auto change = [&](book& at) -> result<void> {
+    out = {};  // it may be called again
     if (auto ok = at.bring_up_to_date(); !ok) return ok;
     book::absence dead;
     const auto held = [&] {

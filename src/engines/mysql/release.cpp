@@ -229,6 +229,7 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
   const auto seq = held.owner.sequence;
   const auto asked = session_.now();
   auto done = with_book(held.name, held.owner, 0, limits, [&](book& at) -> result<void> {
+    out = not_held(held.name, held.owner);
     if (auto ok = at.expire(); !ok) return ok;
     const auto* mine = at.holder(me, seq);
     if (mine == nullptr) return {};

@@ -129,10 +129,10 @@ TEST_F(mysql_cli, explain_says_how_waiters_learn_and_prints_the_bounds_of_the_gr
   const auto& server = start();
   const auto text = box.run({"explain"}).out;
   EXPECT_NE(text.find("GET_LOCK"), std::string::npos) << text;
-  EXPECT_NE(text.find("at most 2s after"), std::string::npos) << text;
+  EXPECT_NE(text.find("at most 3s after"), std::string::npos) << text;
   const auto data = json::parse(box.run({"explain", "--json"}).out);
   EXPECT_EQ(data["wakeup"], "push");
-  EXPECT_EQ(data["dead_holder_bound_seconds"], 3.5);
+  EXPECT_EQ(data["dead_holder_bound_seconds"], 5.0);
 
   const auto asking = server.url("wait=poll");
   EXPECT_NE(box.run({"explain", "--store", asking}).out.find("ask ever less often"),

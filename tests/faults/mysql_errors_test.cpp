@@ -2,7 +2,7 @@
 // full, too
 // old, or whose rows somebody else keeps locked; TLS that cannot be trusted. What must hold: a typed error with a
 // sentence that says what to do, no secret in it, and nothing lost.
-#include "faults/mysql_faults.hpp"
+#include "faults/mysql_raw.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -181,6 +181,101 @@ TEST_F(mysql_errors, no_server_and_no_connection_left_are_unavailable) {
   EXPECT_EQ(refused->code(), errc::unavailable) << refused->message();
   many.clear();
   EXPECT_TRUE(wait_until([&] { return client::try_open(server.url()).has_value(); }));
+}
+
+TEST_F(mysql_errors, server_without_statements_left_is_unavailable_and_we_live_on_few) {
+  mariadb_server server;
+  const auto a = client::open(server.url(), {.call_timeout = 500ms});
+  mutex lock{a, "stock"};
+  { ASSERT_TRUE(is_ok(lock.acquire())); }
+  const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
+  server.sql("SET GLOBAL max_prepared_stmt_count=" + said.substr(said.find('\t') + 1));
+  EXPECT_TRUE(is_ok(a.inspect("stock"))) << "by means of those that it has";
+  EXPECT_TRUE(is_ok(lock.acquire()));
+  server.sql("SET GLOBAL max_prepared_stmt_count=0");
+  const auto refused = client::try_open(server.url());
+  EXPECT_TRUE(fails_with(refused, errc::unavailable));
+  EXPECT_NE(said_by(refused).find("max_prepared_stmt_count"), std::string::npos)
+      << said_by(refused);
+  server.sql("SET GLOBAL max_prepared_stmt_count=16382");
+  EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
+}
+
+// A refusal of the server is certain; only a missing answer is a doubt.
+TEST_F(mysql_errors, what_the_server_refuses_is_not_done) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1);
+  server.sql("RENAME TABLE holdfast_lock TO elsewhere");
+  const auto gone = a.verbs->enter(a.ask("stock"), soon());
+  ASSERT_TRUE(fails_with(gone, errc::misconfigured));
+  EXPECT_TRUE(gone.error().is_not_done());
+  server.sql("RENAME TABLE elsewhere TO holdfast_lock");
+  const auto held = enter(a, "stock", 10s);
+  auto other = a.ask("stock");
+  other.capacity = 3;
+  other.weight = 1;
+  const auto refused = a.verbs->enter(other, soon());
+  ASSERT_TRUE(fails_with(refused, errc::misconfigured));
+  EXPECT_TRUE(refused.error().is_not_done());
+  // Downgrading is idempotent, and what is gone is gone.
+  const auto reads = a.verbs->downgrade(held, lock_mode::shared, soon());
+  ASSERT_TRUE(is_ok(reads));
+  const auto again = a.verbs->downgrade(held, lock_mode::shared, soon());
+  ASSERT_TRUE(is_ok(again));
+  EXPECT_EQ(again->mode, lock_mode::shared);
+  EXPECT_EQ(again->token, held.token);
+  ASSERT_TRUE(is_ok(a.verbs->release(*reads, soon())));
+  EXPECT_TRUE(fails_with(a.verbs->downgrade(held, lock_mode::shared, soon()), errc::not_held));
+}
+
+// Only the place is given up: what was granted meanwhile stays, and so does what it replaces.
+TEST_F(mysql_errors, leaving_an_upgrade_takes_no_grant_along) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);
+  auto ask = a.ask("book");
+  ask.mode = lock_mode::upgradeable;
+  ask.weight = upgradeable_weight;
+  const auto base = a.verbs->enter(ask, soon()).value().granted;
+  auto reads = b.ask("book");
+  reads.mode = lock_mode::shared;
+  reads.weight = 1;
+  const auto reader = b.verbs->enter(reads, soon()).value().granted;
+  const auto upgrade = [&] {
+    auto out = a.ask("book");
+    out.replaces = &base;
+    return out;
+  };
+  const auto left = upgrade();
+  auto place = a.verbs->enter(left, soon()).value().waiting;
+  place.replacing = true;
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, soon())));
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, soon()))) << "safe to repeat";
+  EXPECT_EQ(a.verbs->settle(left, soon()).value().what, entered::kind::busy);
+  EXPECT_EQ(upkeep(a, base).answer, renewal::verdict::held);
+  const auto arrived = upgrade();
+  place = a.verbs->enter(arrived, soon()).value().waiting;
+  place.replacing = true;
+  ASSERT_TRUE(is_ok(b.verbs->release(reader, soon())));
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, soon())));
+  const auto settled = a.verbs->settle(arrived, soon());
+  ASSERT_TRUE(is_ok(settled));
+  ASSERT_EQ(settled->what, entered::kind::granted);
+  EXPECT_TRUE(is_ok(a.verbs->release(settled->granted, soon())));
+}
+
+TEST_F(mysql_errors, revocations_of_many_are_told_at_once) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);
+  std::vector<grant> held;
+  for (int i = 0; i < 5; ++i) {
+    auto ask = a.ask("book");
+    ask.mode = lock_mode::shared;
+    ask.weight = 1;
+    held.push_back(a.verbs->enter(ask, soon()).value().granted);
+  }
+  ASSERT_EQ(b.verbs->revoke("book", soon()).value(), held.size());
+  upkeep(a, held.front());
+  EXPECT_TRUE(wait_until([&] { return a.listener.lost().size() == held.size(); }));
 }
 
 TEST_F(mysql_errors, tls_is_verified) {

@@ -1,10 +1,12 @@
 // What is looked at here: the rows themselves. Names that collations would confuse, rows that the sweeper removes, many
 // clients at once without a deadlock, the way of waiting where nobody can be told, and rows that vandals change.
-#include "faults/mysql_faults.hpp"
+#include "faults/mysql_raw.hpp"
 
 #include "support/child.hpp"
 
+#include <atomic>
 #include <barrier>
+#include <thread>
 
 namespace holdfast::testing {
 namespace {
@@ -140,6 +142,58 @@ TEST_F(mysql_rows, sweeper_takes_what_is_old_and_no_token_goes_back) {
   }
   const auto b = client::open(server.url());
   EXPECT_GT((mutex{b, "old"}.acquire().value().token()), before);
+}
+
+// More than fits one portion, and some in between that must stay.
+TEST_F(mysql_rows, sweeper_keeps_up_with_many_names) {
+  mariadb_server server;
+  const auto a = client::open(server.url());
+  auto kept = mutex{a, "old-1500"}.acquire();
+  ASSERT_TRUE(is_ok(kept));
+  server.sql(
+      "INSERT INTO holdfast_lock SELECT CONCAT('old-',seq),1,1,0,0,'deaddeaddeaddead',1,0,1,1,1,0,"
+      "1,0,'','' FROM seq_1_to_5000 WHERE seq<>1500");
+  const auto left = [&] { return server.sql("SELECT COUNT(*) FROM holdfast_lock"); };
+  ASSERT_EQ(left(), "5000");
+  server.sql("UPDATE holdfast_session SET gone=0 WHERE host='(sweeper)'");
+  // Who takes leave sweeps for a moment only; whoever comes next goes on.
+  ASSERT_TRUE(wait_until([&] {
+    { const auto sweeps = client::open(server.url()); }
+    return left() == "1";
+  })) << left();
+  EXPECT_TRUE(is_ok(kept->renew()));
+}
+
+// Renewals lock several rows of one name at once, and so do those who end all holders of it.
+TEST_F(mysql_rows, renewals_and_revocations_do_not_meet_in_a_deadlock) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);
+  constexpr std::size_t readers = 16, rounds = 40;
+  std::atomic<int> failures{0};
+  const auto read = [](raw_client& who) {
+    auto ask = who.ask("book");
+    ask.mode = lock_mode::shared;
+    ask.weight = 1;
+    return who.verbs->enter(ask, soon()).value().granted;
+  };
+  for (std::size_t round = 0; round < rounds; ++round) {
+    read(b);  // has the name's own row, so that renewals need not wait for it
+    std::vector<grant> held;
+    for (std::size_t i = 0; i < readers; ++i) held.push_back(read(a));
+    std::atomic<bool> done{false};
+    std::jthread renews{[&] {
+      while (!done) {
+        std::vector<renewal> batch;
+        for (const auto& one : held) batch.push_back({.held = &one});
+        if (!a.verbs->renew(batch, soon())) ++failures;
+      }
+    }};
+    const auto ended = b.verbs->revoke("book", soon());
+    done = true;
+    if (!ended || *ended != readers + 1) ++failures;
+  }
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(deadlocks(server), 0U);
 }
 
 TEST_F(mysql_rows, where_nobody_can_be_told_waiters_ask) {

@@ -78,6 +78,11 @@ void fault_proxy::drop(direction of, bool on) {
 void fault_proxy::hold(direction of, bool on) {
   apply([&] { now_.holds.at(of) = on; });
 }
+void fault_proxy::strand() {
+  apply([&] {
+    for (auto& c : connections_) c.streams[requests].is_stranded = true;
+  });
+}
 void fault_proxy::freeze(bool on) {
   apply([&] { now_.frozen = on; });
 }
@@ -94,7 +99,10 @@ void fault_proxy::cut_after(std::size_t bytes_of_reply) {
   apply([&] { now_.cut_after = bytes_of_reply; });
 }
 void fault_proxy::heal() {
-  apply([&] { now_ = faults{}; });
+  apply([&] {
+    now_ = faults{};
+    for (auto& c : connections_) c.streams[requests].is_stranded = false;
+  });
 }
 
 std::size_t fault_proxy::connections() const {
@@ -191,7 +199,9 @@ void fault_proxy::accept() {
   }
 }
 
-bool fault_proxy::holds(const stream& s) const { return now_.frozen || now_.holds.at(s.which); }
+bool fault_proxy::holds(const stream& s) const {
+  return now_.frozen || now_.holds.at(s.which) || s.is_stranded;
+}
 
 bool fault_proxy::wants_input(const stream& s) const {
   return !s.has_ended && !now_.frozen && s.queued < most_queued;

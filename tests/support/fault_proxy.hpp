@@ -45,6 +45,7 @@ class fault_proxy {
   void delay(direction of, std::chrono::nanoseconds by);  // 0: no more
   void drop(direction of, bool on = true);                // silently; the end of the stream as well
   void hold(direction of, bool on = true);                // kept, and delivered when released
+  void strand();  // holds the requests of those connected now, until heal(); new connections work
   void freeze(bool on = true);   // holds both directions; who connects waits to be let in
   void trickle(bool on = true);  // one byte at a time, both ways
   void refuse(bool on = true);   // new connections
@@ -74,7 +75,8 @@ class fault_proxy {
     std::size_t queued = 0;
     bool is_blocked = false;  // the receiver takes no more at the moment
     bool is_lossy = false;    // bytes were dropped
-    bool has_ended = false;   // the sender has
+    bool is_stranded = false;
+    bool has_ended = false;  // the sender has
     bool end_passed_on = false;
   };
   struct connection {

@@ -4,6 +4,7 @@
 #include "engines/mysql/book_parts.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace holdfast::engines::mysql {
 
@@ -114,6 +115,10 @@ result<void> book::read_entries(std::string_view client, std::uint64_t seq) {
     }
   }
   all_waiters_read_ = waiters_.size() < head_length;
+  // In the order in which renewals lock them. The one in the lock's own row is first.
+  std::ranges::sort(holders_, {}, [](const entry& one) {
+    return std::tuple{!one.is_inline, one.client, one.seq};
+  });
   return {};
 }
 

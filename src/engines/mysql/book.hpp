@@ -104,8 +104,6 @@ class book {
   // Takes a holder or waiter out. Says whether there was one.
   result<bool> remove(std::string_view client, std::uint64_t seq);
   result<void> remove_all_of(std::string_view client);
-  // An upgrade that is not wanted any more: its owner reads on as before. Nothing for those who have not upgraded.
-  result<bool> revert(std::string_view client, std::uint64_t seq);
   result<const entry*> shrink(std::string_view client, std::uint64_t seq, lock_mode to,
                               std::uint64_t weight);
   result<std::size_t> revoke();

@@ -81,7 +81,7 @@ result<void> book::drop_dead_waiters() {
   // An upgrade whose grant is gone has nothing to upgrade; whoever awaits it asks again and learns that.
   for (std::size_t i = 0; i < waiters_.size();) {
     const auto base = read_replaced(waiters_[i].was);
-    if (!base || holder(waiters_[i].client, base->seq) != nullptr) {
+    if (!base || holder(waiters_[i].client, *base) != nullptr) {
       ++i;
       continue;
     }
@@ -226,25 +226,6 @@ result<void> book::remove_all_of(std::string_view client) {
   } while (true);
 }
 
-result<bool> book::revert(std::string_view client, std::uint64_t seq) {
-  const auto* now_held = holder(client, seq);
-  if (now_held == nullptr) return false;
-  const auto before = read_replaced(now_held->was);
-  if (!before) return false;
-  auto old = *now_held;
-  old.seq = before->seq;
-  old.token = before->token;
-  old.ttl = before->ttl;
-  old.mode = lock_mode::upgradeable;
-  old.weight = upgradeable_weight;
-  old.expires = now_ + old.ttl;
-  old.state = entry_state::holder;
-  old.was.clear();
-  if (auto ok = remove(client, seq); !ok) return std::move(ok).error();
-  if (auto ok = put(old); !ok) return std::move(ok).error();
-  return true;
-}
-
 result<const book::entry*> book::shrink(std::string_view client, std::uint64_t seq, lock_mode to,
                                         std::uint64_t weight) {
   const auto* now_held = holder(client, seq);
@@ -262,7 +243,7 @@ result<const book::entry*> book::shrink(std::string_view client, std::uint64_t s
 result<std::size_t> book::revoke() {
   const auto count = holders_.size();
   while (!holders_.empty()) {
-    const auto& one = holders_.back();
+    const auto& one = holders_.front();
     // Until it is read, or nobody can be there to read it any more.
     const microseconds_count kept = now_ + one.ttl + 60'000'000;
     auto made =
@@ -273,7 +254,7 @@ result<std::size_t> book::revoke() {
                  std::string_view{}, std::string_view{}});
     if (!made) return std::move(made).error();
     tell(one);
-    if (auto ok = drop_holder(holders_.size() - 1); !ok) return std::move(ok).error();
+    if (auto ok = drop_holder(0); !ok) return std::move(ok).error();
   }
   return count;
 }

@@ -2,8 +2,6 @@
 #include "engines/grant_rule.hpp"
 #include "engines/mysql/book_parts.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace holdfast::engines::mysql {
@@ -33,7 +31,7 @@ std::uint64_t book::used() const {
 std::uint64_t book::freed_by(const entry& waiting) const {
   const auto base = read_replaced(waiting.was);
   if (!base) return 0;
-  const auto* old = holder(waiting.client, base->seq);
+  const auto* old = holder(waiting.client, *base);
   return old == nullptr ? 0 : old->weight;
 }
 
@@ -83,7 +81,6 @@ result<void> book::admit(const request& ask, const asker& who) {
     const auto old = std::ranges::find_if(holders_, [&](const entry& one) {
       return is_same(one, me_, ask.replaces->owner.sequence);
     });
-    fresh.was = fmt::format("{} {} {}", old->seq, old->token, old->ttl);
     if (auto ok = drop_holder(static_cast<std::size_t>(old - holders_.begin())); !ok) return ok;
   }
   fresh.token = next_token();
@@ -134,9 +131,11 @@ result<void> book::confirm(std::string_view client, std::uint64_t seq) {
   const auto one =
       std::ranges::find_if(holders_, [&](const entry& held) { return is_same(held, client, seq); });
   if (one == holders_.end() || one->push || one->state != entry_state::arrived) return {};
+  one->since = now_;  // its grace, too, counts from now
   one->expires = now_ + one->ttl;
   one->state = entry_state::holder;
-  auto ok = on_.run(sql().confirm_entry, {one->expires, std::string_view{name_}, client, seq});
+  auto ok = on_.run(sql().confirm_entry,
+                    {one->since, one->expires, std::string_view{name_}, client, seq});
   if (!ok) return std::move(ok).error();
   return {};
 }
@@ -172,15 +171,17 @@ result<void> book::let_in(entry next) {
   const bool is_me = is_same(next, me_, my_seq_);
   if (const auto base = read_replaced(next.was)) {
     const auto old = std::ranges::find_if(
-        holders_, [&](const entry& one) { return is_same(one, next.client, base->seq); });
+        holders_, [&](const entry& one) { return is_same(one, next.client, *base); });
     if (old == holders_.end()) return erase(next);
-    next.was = fmt::format("{} {} {}", old->seq, old->token, old->ttl);
+    next.was.clear();
     if (auto ok = drop_holder(static_cast<std::size_t>(old - holders_.begin())); !ok) return ok;
   }
   next.token = next_token();
   next.since = now_;
-  // Who must ask may be dead without anybody knowing: until it has asked, it has less.
-  next.expires = now_ + (next.push || is_me ? next.ttl : std::min(next.ttl, until_asked));
+  // Who must ask may be dead without anybody knowing: until it has asked, it has less. Our own client is not dead, and
+  // is told by whoever has this book open.
+  const bool hears = next.push || next.client == me_;
+  next.expires = now_ + (hears ? next.ttl : std::min(next.ttl, until_asked));
   queue_changed_ = true;
   if (is_me) {
     // It has its answer at once, so it can have the better place as well.

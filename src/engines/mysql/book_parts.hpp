@@ -23,20 +23,11 @@ inline bool is_same(const book::entry& one, std::string_view client, std::uint64
   return one.seq == seq && one.client == client;
 }
 
-// "SEQ" of an upgrade that waits, "SEQ TOKEN TTL" of one that has arrived.
-struct replaced {
-  std::uint64_t seq = 0, token = 0, ttl = 0;
-};
-
-inline std::optional<replaced> read_replaced(std::string_view text) {
-  if (text.empty()) return std::nullopt;
-  replaced out;
-  const auto* at = text.data();
-  const auto* const end = at + text.size();
-  for (auto* into : {&out.seq, &out.token, &out.ttl}) {
-    at = std::from_chars(at, end, *into).ptr;
-    if (at != end) ++at;
-  }
+// The number of the grant that a waiting upgrade replaces.
+inline std::optional<std::uint64_t> read_replaced(std::string_view text) {
+  std::uint64_t out = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), out).ec != std::errc{})
+    return std::nullopt;
   return out;
 }
 

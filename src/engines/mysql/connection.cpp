@@ -99,7 +99,8 @@ class connection::armed {
   armed& operator=(const armed&) = delete;
   ~armed() {
     on_stop_.reset();
-    if (what_.leash_->disarm()) what_.broken_ = true;
+    if (what_.leash_->disarm()) what_.broken_ = what_.ghost_ = true;
+    if (!what_.broken_) what_.heard_at_ = std::chrono::steady_clock::now();
   }
 
  private:
@@ -195,7 +196,7 @@ result<void> connection::introduce(const call& limits) {
   limits_ = limits;
   version_ = read_version(handle_);
   if (is_too_old(version_))
-    return error{
+    return not_done{
         errc::misconfigured,
         fmt::format("The server of {} is too old ({}): MariaDB 10.3 or MySQL 8.0 is needed.",
                     how_.url, version_.text)};
@@ -214,13 +215,17 @@ result<void> connection::introduce(const call& limits) {
   }
   if (!me) return std::move(me).error();
   who_ = {me->front().number(0), me->front().bytes(1)};
+  economise();
   if (kind_ == kind::transactions) return commit();
   return {};
 }
 
-void connection::begin(const call& limits, std::string_view about) {
+void connection::economise() { prepared_.clear(); }
+
+void connection::begin(const call& limits, std::string_view about, bool and_others) {
   limits_ = limits;
   about_ = about;
+  who_.about = and_others ? std::string_view{} : about;
 }
 
 // Fixed texts and numbers only.
@@ -247,7 +252,7 @@ result<void> connection::commit() {
   const armed watch{*this};
   last_error_ = 0;
   if (mysql_commit(handle_) == 0) return {};
-  return failed(mysql_errno(handle_), mysql_error(handle_), true);
+  return failed(mysql_errno(handle_), mysql_error(handle_), true, true);
 }
 
 void connection::rollback() {
@@ -262,13 +267,18 @@ bool connection::is_stale() const noexcept {
 }
 
 result<connection::prepared*> connection::prepare(const statement& what) {
-  auto& slot = prepared_[&what];
-  if (slot) return slot.get();
+  if (const auto known = prepared_.find(&what); known != prepared_.end())
+    return known->second.get();
   auto fresh = std::make_unique<prepared>(handle_);
   if (fresh->handle == nullptr)
     return error{errc::unavailable, "There is no memory for a statement."};
   const auto text = in_performance_schema_ ? with_performance_schema(what.text) : what.text;
-  if (mysql_stmt_prepare(fresh->handle, text.data(), text.size()) != 0)
+  bool is_made = mysql_stmt_prepare(fresh->handle, text.data(), text.size()) == 0;
+  if (!is_made && is_out_of_statements(mysql_stmt_errno(fresh->handle))) {
+    economise();  // what we have may be just what is missing
+    is_made = mysql_stmt_prepare(fresh->handle, text.data(), text.size()) == 0;
+  }
+  if (!is_made)
     return failed(mysql_stmt_errno(fresh->handle), mysql_stmt_error(fresh->handle), false);
   const auto count = mysql_stmt_param_count(fresh->handle);
   fresh->in.resize(count);
@@ -289,8 +299,7 @@ result<connection::prepared*> connection::prepare(const statement& what) {
     to.error = &place.is_cut;
   }
   if (!fresh->out.empty()) mysql_stmt_bind_result(fresh->handle, fresh->out.data());
-  slot = std::move(fresh);
-  return slot.get();
+  return (prepared_[&what] = std::move(fresh)).get();
 }
 
 result<rows> connection::ask(const statement& what, parameters with) {
@@ -308,7 +317,7 @@ result<done> connection::execute(const statement& what, parameters with, rows* i
   if (!made) return std::move(made).error();
   auto& to = **made;
   if (to.in.size() != with.size())
-    return error{errc::protocol, fmt::format("{} parameters for: {}", with.size(), what.text)};
+    return not_done{errc::protocol, fmt::format("{} parameters for: {}", with.size(), what.text)};
   for (std::size_t i = 0; i < with.size(); ++i) {
     auto& bind = to.in[i];
     bind = {};
@@ -359,13 +368,13 @@ result<void> connection::fetch(prepared& from, rows& into) {
   mysql_stmt_free_result(from.handle);
   if (more == MYSQL_NO_DATA) return {};
   if (more == MYSQL_DATA_TRUNCATED)
-    return error{errc::protocol, fmt::format("{} has a value that is longer than its column "
-                                             "should be; were its tables made by somebody else?",
-                                             how_.url)};
+    return not_done{errc::protocol, fmt::format("{} has a value that is longer than its column "
+                                                "should be; were its tables made by somebody else?",
+                                                how_.url)};
   return failed(mysql_stmt_errno(from.handle), mysql_stmt_error(from.handle), false);
 }
 
-error connection::failed(unsigned code, const char* text, bool may_have_changed) {
+error connection::failed(unsigned code, const char* text, bool may_have_changed, bool is_commit) {
   last_error_ = code;
   if (is_lost_connection(code)) {
     // A commit whose answer is lost may have happened, and so may a statement that commits by itself.
@@ -373,7 +382,8 @@ error connection::failed(unsigned code, const char* text, bool may_have_changed)
     ghost_ = leash_ != nullptr;
   }
   const bool cut = leash_ != nullptr && std::chrono::steady_clock::now() >= limits_.deadline;
-  return explain({code, text, may_have_changed, cut}, about_, how_);
+  mute_ = mute_ || (broken_ && cut);
+  return explain({code, text, may_have_changed, cut, is_commit}, about_, how_);
 }
 
 }  // namespace holdfast::engines::mysql

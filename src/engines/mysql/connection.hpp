@@ -68,6 +68,7 @@ struct done {
 struct identity {
   std::uint64_t id = 0;
   std::string host;
+  std::string about{};  // the name that its last statement was about; empty: any
 };
 
 // What the server is. Asked once per connection, because behind one address there may be several.
@@ -88,9 +89,9 @@ class connection {
   connection& operator=(const connection&) = delete;
   ~connection();
 
-  // How long the calls from here on may take, and which lock they are about (for sentences). The stop token must live
-  // until the next begin().
-  void begin(const call& limits, std::string_view about);
+  // How long the calls from here on may take, and which lock they are about (for sentences, and for the identity), or
+  // which and others. The stop token must live until the next begin().
+  void begin(const call& limits, std::string_view about, bool and_others = false);
 
   result<done> run(const statement& what, std::initializer_list<parameter> with) {
     return execute(what, {with.begin(), with.size()}, nullptr);
@@ -109,6 +110,9 @@ class connection {
   result<void> commit();
   void rollback();  // whatever happens, nothing of the transaction stays
 
+  // The statements prepared so far are not needed again soon: the server keeps so many in all.
+  void economise();
+
   // The server's number for the last error; 0 when there was none.
   unsigned last_error() const noexcept { return last_error_; }
   bool is_broken() const noexcept { return broken_; }
@@ -116,7 +120,11 @@ class connection {
   bool is_stale() const noexcept;
   // A statement may still run on the server although we gave it up.
   bool is_ghost() const noexcept { return ghost_; }
+  // It was given up because no answer came in time.
+  bool is_mute() const noexcept { return mute_; }
   const identity& who() const noexcept { return who_; }
+  // When the server last answered.
+  steady_time heard_at() const noexcept { return heard_at_; }
   const server_version& version() const noexcept { return version_; }
   // Ends whatever it does, from any thread.
   void cut() noexcept { leash_->cut(); }
@@ -131,7 +139,7 @@ class connection {
   result<prepared*> prepare(const statement& what);
   result<done> execute(const statement& what, parameters with, rows* into);
   result<void> fetch(prepared& from, rows& into);
-  error failed(unsigned code, const char* text, bool may_have_changed);
+  error failed(unsigned code, const char* text, bool may_have_changed, bool is_commit = false);
   class armed;
 
   const settings& how_;
@@ -143,8 +151,9 @@ class connection {
   server_version version_;
   call limits_;
   std::string about_;
+  steady_time heard_at_ = steady_time::min();
   unsigned last_error_ = 0;
-  bool broken_ = false, ghost_ = false, in_performance_schema_ = false;
+  bool broken_ = false, ghost_ = false, mute_ = false, in_performance_schema_ = false;
 };
 
 }  // namespace holdfast::engines::mysql

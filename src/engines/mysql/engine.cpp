@@ -14,11 +14,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 5s;
+constexpr auto patience = 5s, patience_at_the_end = 2s;
 
-call soon() {
+call within(nanoseconds length) {
   call out;
-  out.deadline = std::chrono::steady_clock::now() + patience;
+  out.deadline = std::chrono::steady_clock::now() + length;
   return out;
 }
 
@@ -55,7 +55,7 @@ mysql_engine::mysql_engine(const settings& how, const engine_config& config)
 result<std::unique_ptr<engine>> mysql_engine::open(const settings& how,
                                                    const engine_config& config) {
   std::unique_ptr<mysql_engine> self{new mysql_engine{how, config}};
-  const auto limits = soon();
+  const auto limits = within(patience);
   if (auto ok = self->begin(limits); !ok) {
     auto why = std::move(ok).error();
     if (why.code() != errc::outcome_unknown) return why;
@@ -67,6 +67,7 @@ result<std::unique_ptr<engine>> mysql_engine::open(const settings& how,
 result<void> mysql_engine::begin(const call& limits) {
   if (auto ok = make_tables(limits); !ok) return ok;
   if (auto ok = session_.open(limits); !ok) return ok;
+  has_begun_ = true;
   caps_ = describe(how_, session_);
   if (!session_.has_user_locks()) return {};
   // Without a grace nobody asks often enough to hear of revocations in time.
@@ -97,26 +98,31 @@ mysql_engine::~mysql_engine() {
   waits_.look_again_all();  // those who had begun meanwhile
   if (ear_) ear_->finish();
   timers_.finish();
-  depart();
+  if (has_begun_) depart();
 }
 
-// Everything this client still holds or waits for goes, and those who waited for it are served.
+// Everything this client still holds or waits for goes, and those who waited for it are served. What cannot be done in
+// time ends by the grace, or the ttl.
 void mysql_engine::depart() noexcept {
-  const auto limits = soon();
+  const auto limits = within(patience_at_the_end);
+  const std::string_view me = session_.client();
+  if (!lay_ghosts({}, limits)) return;
   rows names;
   {
     auto on = plain_.take(limits, {});
     if (!on) return;
-    const std::string_view me = session_.client();
     auto found = (*on)->ask(sql().names_of_client, {me, me});
     if (!found) return;
     names = std::move(*found);
   }
-  for (const auto& one : names)
-    static_cast<void>(with_book(one.bytes(0), owner_id{client_, 0}, 0, limits,
-                                [this](book& at) { return at.remove_all_of(session_.client()); }));
-  sweep();
-  session_.close(limits);
+  const auto all_of_mine = [me](book& at) { return at.remove_all_of(me); };
+  for (const auto& one : names)  // as long as it goes on; one that does not is the last
+    if (!with_book(one.bytes(0), owner_id{client_, 0}, 0, within(patience_at_the_end), all_of_mine))
+      return;
+  if (auto on = plain_.take(within(patience_at_the_end), {}))
+    static_cast<void>((*on)->run(sql().leave_session, {me}));
+  session_.close();
+  sweep(within(300ms));  // only a little: somebody waits for this program to end
 }
 
 capabilities describe(const settings& how, const session& with) {
@@ -138,8 +144,14 @@ capabilities describe(const settings& how, const session& with) {
   const auto grace = with.grace();
   caps.longest_validity = with.attention();
   if (grace > 0ns) {
-    // Half a grace until somebody with several waiters looks, a grace, and the time to do it.
-    caps.dead_holder_bound = grace + grace / 2 + 500ms;
+    caps.validity_setting = fmt::format("grace={} in the store's address", format_duration(grace));
+  } else if (!with.has_user_locks()) {
+    caps.validity_setting = fmt::format("{} without an answer, because {}",
+                                        format_duration(with.attention()), with.why_not());
+  }
+  if (grace > 0ns) {
+    // A turn until somebody with several waiters looks, a grace, and the time to do it.
+    caps.dead_holder_bound = grace + with.turn() + 500ms;
   }
   caps.exclusion =
       "While the server keeps what it has committed, and its clock neither jumps nor runs more "

@@ -1,5 +1,6 @@
 // Asking for a lock: enter, enter_all, settle, await, leave.
 #include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/errors.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "support/parker.hpp"
@@ -24,11 +25,12 @@ nanoseconds from_us(microseconds_count later, microseconds_count earlier) {
 }
 
 error other_kind(const request& ask, std::uint64_t capacity) {
-  return {errc::misconfigured,
-          fmt::format(
-              "The lock {} is in use with a capacity of {}, and {} of {} was asked for; all users "
-              "of a name must agree on its kind and its permits.",
-              support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
+  return not_done{
+      errc::misconfigured,
+      fmt::format(
+          "The lock {} is in use with a capacity of {}, and {} of {} was asked for; all users "
+          "of a name must agree on its kind and its permits.",
+          support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
 }
 
 // In memo: this handle has met others here, so the one-statement path would only cost a round trip.
@@ -47,42 +49,61 @@ asker mysql_engine::self(bool push) const {
 }
 
 grant mysql_engine::grant_of(const book::entry& held, std::string_view name, microseconds_count now,
-                             steady_time sent) const {
-  const auto ttl = std::chrono::microseconds{static_cast<std::int64_t>(held.ttl)};
-  // It ends so long after the server looked, and so at least so long after we had asked.
-  const auto from = sent + from_us(held.expires, now) - ttl;
-  return session_.believed(name, owner_id{client_, held.seq}, held.mode, held.weight, {held.token},
-                           from, ttl, !held.is_inline);
+                             const asking& asked) {
+  return session_.believed({name,
+                            owner_id{client_, held.seq},
+                            held.mode,
+                            held.weight,
+                            {held.token},
+                            from_us(held.ttl, 0),
+                            from_us(held.expires, now),
+                            !held.is_inline},
+                           asked);
 }
 
 // ---- one name, in a transaction
 
+// Again, when the server has ended it because it met another one (which is rare: see the order of locking), or when the
+// connection had ended before the commit was sent: nothing of it has happened.
 result<bool> mysql_engine::with_book(std::string_view name, const owner_id& owner,
                                      std::uint64_t create, const call& limits,
                                      const std::function<result<void>(book&)>& change) {
+  constexpr int attempts = 4;
+  for (int attempt = 1;; ++attempt) {
+    bool again = false;
+    auto done = try_book(name, owner, create, limits, change, again);
+    if (done || !again || attempt == attempts ||
+        std::chrono::steady_clock::now() >= limits.deadline || limits.stop.stop_requested())
+      return done;
+  }
+}
+
+result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner,
+                                    std::uint64_t create, const call& limits,
+                                    const std::function<result<void>(book&)>& change, bool& again) {
   auto on = transactions_.take(limits, name);
   if (!on) return std::move(on).error();
-  const auto sent = clock_.now();
-  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
-  if (!opened || !*opened) {
+  const auto asked = session_.now();
+  const auto give_up = [&](error why) -> result<bool> {
+    again =
+        is_deadlock((*on)->last_error()) || ((*on)->is_broken() && why.code() == errc::unavailable);
     (*on)->rollback();
-    if (!opened) return std::move(opened).error();
+    return why;
+  };
+  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
+  if (!opened) return give_up(std::move(opened).error());
+  if (!*opened) {
+    (*on)->rollback();
     return false;
   }
-  if (auto ok = change(**opened); !ok) {
-    (*on)->rollback();
-    return std::move(ok).error();
-  }
-  if (auto ok = finish(**on, {&**opened, 1}, sent); !ok) return std::move(ok).error();
+  if (auto ok = change(**opened); !ok) return give_up(std::move(ok).error());
+  if (auto ok = finish(**on, {&**opened, 1}, asked); !ok) return give_up(std::move(ok).error());
   return true;
 }
 
-result<void> mysql_engine::finish(connection& on, std::span<book> changed, steady_time sent) {
+result<void> mysql_engine::finish(connection& on, std::span<book> changed, const asking& asked) {
   for (auto& one : changed) {
-    if (auto ok = one.close(); !ok) {
-      on.rollback();
-      return ok;
-    }
+    if (auto ok = one.close(); !ok) return ok;
   }
   if (auto ok = on.commit(); !ok) return ok;
   for (auto& one : changed) {
@@ -90,8 +111,9 @@ result<void> mysql_engine::finish(connection& on, std::span<book> changed, stead
     for (const auto& mine : one.arrivals_of(session_.client())) {
       told_grant won;
       won.token.value = mine.token;
-      won.ttl = std::chrono::microseconds{static_cast<std::int64_t>(mine.ttl)};
-      won.valid_from = sent;
+      won.ttl = from_us(mine.ttl, 0);
+      won.left = from_us(mine.expires, one.now());
+      won.asked = asked;
       won.mode = mine.mode;
       won.weight = mine.weight;
       waits_.granted(mine.seq, won);
@@ -110,7 +132,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
     if (!on) return std::move(on).error();
     if (!ask.wait && expects && is_surely_taken(**on, ask)) return entered{};
     const auto ttl = in_us(ask.ttl);
-    const auto sent = clock_.now();
+    const auto asked = session_.now();
     auto won = (*on)->run(sql().enter, {ask.name, ask.capacity, std::string_view{session_.client()},
                                         ask.owner.sequence, static_cast<std::uint64_t>(ask.mode),
                                         ask.weight, ttl, in_us(session_.grace()), ttl, ask.label});
@@ -119,8 +141,9 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
       note_others(ask, false);
       entered out;
       out.what = entered::kind::granted;
-      out.granted = session_.believed(ask.name, ask.owner, ask.mode, ask.weight, {won->insert_id},
-                                      sent, ask.ttl, false);
+      out.granted = session_.believed(
+          {ask.name, ask.owner, ask.mode, ask.weight, {won->insert_id}, ask.ttl, ask.ttl, false},
+          asked);
       return out;
     }
     note_others(ask, true);
@@ -144,18 +167,19 @@ bool mysql_engine::is_surely_taken(connection& on, const request& ask) {
 
 result<entered> mysql_engine::enter_slowly(const request& ask, const call& limits) {
   const bool push = ear_ && ask.wait && ear_->ensure(limits);
-  const auto sent = clock_.now();
+  const auto asked = session_.now();
   const std::string_view me = session_.client();
   const auto seq = ask.owner.sequence;
   entered out;
   const auto change = [&](book& at) -> result<void> {
+    out = {};  // it may be called again
     if (auto ok = at.bring_up_to_date(); !ok) return ok;
     book::absence dead;
     const auto held = [&] {
       const auto* mine = at.holder(me, seq);
       if (mine == nullptr || mine->mode != ask.mode) return false;
       out.what = entered::kind::granted;
-      out.granted = grant_of(*mine, ask.name, at.now(), sent);
+      out.granted = grant_of(*mine, ask.name, at.now(), asked);
       return true;
     };
     if (auto ok = at.confirm(me, seq); !ok) return ok;
@@ -206,7 +230,7 @@ result<entered> mysql_engine::enter_slowly(const request& ask, const call& limit
 // When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
 steady_time mysql_engine::recheck(const book& at, const book::entry& mine,
                                   const book::absence& dead, bool push) const {
-  const auto now = clock_.now();
+  const auto now = std::chrono::steady_clock::now();
   nanoseconds wait = longest_recheck;
   if (!push) {
     const nanoseconds waited = from_us(at.now(), std::min(mine.since, at.now()));
@@ -228,7 +252,8 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
   for (const auto& ask : asks) after_releases(ask.name, limits);
   auto on = transactions_.take(limits, asks.front().name);
   if (!on) return std::move(on).error();
-  const auto sent = clock_.now();
+  (*on)->begin(limits, asks.front().name, asks.size() > 1);
+  const auto asked = session_.now();
   std::vector<book> books;
   const auto give_up = [&](result<std::vector<grant>> why) {
     (*on)->rollback();
@@ -249,20 +274,27 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
   std::vector<grant> out;
   for (std::size_t i = 0; i < books.size(); ++i)
     out.push_back(grant_of(*books[i].holder(session_.client(), asks[i].owner.sequence),
-                           asks[i].name, books[i].now(), sent));
-  if (auto ok = finish(**on, books, sent); !ok) return std::move(ok).error();
+                           asks[i].name, books[i].now(), asked));
+  if (auto ok = finish(**on, books, asked); !ok) return give_up(std::move(ok).error());
   return out;
 }
 
 // ---- what became of it
 
+// What was given up may still be on its way to take the lock, or a place in its queue. Before an owner is said to be
+// gone for good, that must have ended.
+result<void> mysql_engine::lay_ghosts(std::string_view name, const call& limits) {
+  if (!ghosts_.any(name)) return {};
+  auto on = plain_.take(limits, name);
+  if (!on) return std::move(on).error();
+  return ghosts_.lay(name, **on, how_, limits);
+}
+
 result<entered> mysql_engine::settle(const request& ask, const call& limits) {
+  if (auto ok = lay_ghosts(ask.name, limits); !ok) return std::move(ok).error();
   auto on = plain_.take(limits, ask.name);
   if (!on) return std::move(on).error();
-  // What was given up may still be on its way to take the lock.
-  if (ghosts_.any())
-    if (auto ok = ghosts_.lay(**on, how_, limits); !ok) return std::move(ok).error();
-  const auto sent = clock_.now();
+  const auto asked = session_.now();
   const std::string_view me = session_.client();
   const auto seq = ask.owner.sequence;
   auto found = (*on)->ask(sql().find_owner, {ask.name, me, seq, ask.name, me, seq});
@@ -272,7 +304,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   const auto& one = found->front();
   if (one.number(0) == 2) {
     out.what = entered::kind::waiting;
-    out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + 100ms};
+    out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + 100ms};
     return out;
   }
   book::entry held;
@@ -284,18 +316,19 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   held.expires = one.number(6);
   held.is_inline = one.number(0) == 0;
   out.what = entered::kind::granted;
-  out.granted = grant_of(held, ask.name, one.number(7), sent);
+  out.granted = grant_of(held, ask.name, one.number(7), asked);
   return out;
 }
 
 // ---- waiting
 
-progress mysql_engine::read_told(const std::optional<told_grant>& news, const ticket& place) const {
+progress mysql_engine::read_told(const std::optional<told_grant>& news, const ticket& place) {
   progress out;
   if (!news) return out;
   out.is_granted = true;
-  out.granted = session_.believed(place.name, place.owner, news->mode, news->weight, news->token,
-                                  news->valid_from, news->ttl, true);
+  out.granted = session_.believed(
+      {place.name, place.owner, news->mode, news->weight, news->token, news->ttl, news->left, true},
+      news->asked);
   return out;
 }
 
@@ -332,18 +365,16 @@ result<void> mysql_engine::leave(const ticket& place, const call& limits) {
   const auto seq = place.owner.sequence;
   const std::string_view me = session_.client();
   if (ear_) ear_->unwatch(seq);
+  if (auto ok = lay_ghosts(place.name, limits); !ok) return ok;
   auto done = with_book(place.name, place.owner, 0, limits, [&](book& at) -> result<void> {
-    if (at.waiter(me, seq) == nullptr) {
-      auto back = at.revert(me, seq);
-      if (!back) return std::move(back).error();
-      if (*back) return {};
-    }
+    if (place.replacing && at.waiter(me, seq) == nullptr) return {};  // what was granted stays
     auto gone = at.remove(me, seq);
     if (!gone) return std::move(gone).error();
     return {};
   });
-  waits_.forget(seq);
   if (!done) return std::move(done).error();
+  waits_.forget(seq);
+  if (!place.replacing) session_.forget(place.owner);
   return {};
 }
 

@@ -25,7 +25,7 @@ constexpr unsigned super_read_only = 1836, gtid_only = 1835, server_is_off = 316
                    no_tls = 2026, no_auth_plugin = 2059, killed_connection = 1927,
                    statement_timeout = 1969, statement_timeout_of_mysql = 3024, disk_full = 1021,
                    no_such_database = 1049, wsrep_not_ready = 1047, unknown_host = 2005,
-                   secure_transport = 3159;
+                   secure_transport = 3159, no_statement_left = 1461, idle_for_too_long = 4031;
 
 constexpr std::array meanings{
     meaning{ER_ACCESS_DENIED_ERROR, errc::denied, "check user and password"},
@@ -67,6 +67,8 @@ constexpr std::array meanings{
             "the server has no connection left (max_connections)"},
     meaning{ER_TOO_MANY_USER_CONNECTIONS, errc::unavailable,
             "the user has no connection left (max_user_connections)"},
+    meaning{no_statement_left, errc::unavailable,
+            "the server has no prepared statement left (max_prepared_stmt_count)"},
     meaning{ER_USER_LIMIT_REACHED, errc::unavailable, "the user has used up what it may"},
     meaning{ER_SERVER_SHUTDOWN, errc::unavailable, "the server is shutting down"},
     meaning{server_is_off, errc::unavailable, "the session was killed"},
@@ -98,12 +100,15 @@ bool is_lost_connection(unsigned code) noexcept {
   return code == CR_SERVER_GONE_ERROR || code == CR_SERVER_LOST ||
          code == CR_SERVER_LOST_EXTENDED || code == killed_connection ||
          code == ER_SERVER_SHUTDOWN || code == CR_MALFORMED_PACKET ||
-         code == CR_COMMANDS_OUT_OF_SYNC || code == CR_UNKNOWN_ERROR || code == server_is_off;
+         code == CR_COMMANDS_OUT_OF_SYNC || code == CR_UNKNOWN_ERROR || code == server_is_off ||
+         code == idle_for_too_long;
 }
 
 bool is_interrupted(unsigned code) noexcept { return code == ER_QUERY_INTERRUPTED; }
 bool is_no_such_thread(unsigned code) noexcept { return code == ER_NO_SUCH_THREAD; }
 bool is_duplicate(unsigned code) noexcept { return code == ER_DUP_ENTRY; }
+bool is_deadlock(unsigned code) noexcept { return code == ER_LOCK_DEADLOCK; }
+bool is_out_of_statements(unsigned code) noexcept { return code == no_statement_left; }
 bool is_missing_table(unsigned code) noexcept { return code == ER_NO_SUCH_TABLE; }
 
 error explain(const failure& what, std::string_view name, const settings& how) {
@@ -117,12 +122,16 @@ error explain(const failure& what, std::string_view name, const settings& how) {
     return {errc::unavailable, fmt::format("{}: {}; nothing was changed ({}: {}).",
                                            subject(name, how), reason, what.code, what.text)};
   }
+  // The server's own word about this very statement: it did nothing. Only of a commit that failed half-way nobody knows.
+  if (what.is_commit && !is_deadlock(what.code))
+    return {errc::outcome_unknown,
+            fmt::format("{}: a commit failed ({}: {}).", subject(name, how), what.code, what.text)};
   const auto known = std::ranges::find(meanings, what.code, &meaning::number);
   if (known == meanings.end())
-    return {errc::protocol, fmt::format("{}: the server refuses a statement ({}: {}).",
-                                        subject(name, how), what.code, what.text)};
-  return {known->code,
-          fmt::format("{}: {} ({}: {}).", subject(name, how), known->advice, what.code, what.text)};
+    return not_done{errc::protocol, fmt::format("{}: the server refuses a statement ({}: {}).",
+                                                subject(name, how), what.code, what.text)};
+  return not_done{known->code, fmt::format("{}: {} ({}: {}).", subject(name, how), known->advice,
+                                           what.code, what.text)};
 }
 
 }  // namespace holdfast::engines::mysql

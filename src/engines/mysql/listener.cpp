@@ -3,6 +3,7 @@
 #include "engines/mysql/errors.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace holdfast::engines::mysql {
 
@@ -99,6 +100,7 @@ void listener::finish() noexcept {
     ending_ = true;
     if (connection_) connection_->cut();
   }
+  stop_.request_stop();
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
@@ -148,7 +150,8 @@ result<void> listener::connect() {
     if (connection_ && !connection_->is_broken()) return {};
     connection_.reset();
   }
-  const auto limits = within(longest_sleep);
+  auto limits = within(longest_sleep);
+  limits.stop = stop_.get_token();
   auto fresh = connection::open(how_, by_, connection::kind::plain, limits);
   if (!fresh) return std::move(fresh).error();
   (*fresh)->begin(limits, {});
@@ -164,8 +167,26 @@ result<void> listener::connect() {
   return {};
 }
 
-// Until it breaks, or nobody waits any more.
+// The user lock of the one we watched is not ours to keep: whoever had it may come back, and as long as we have it, it
+// looks as if it were there. An interruption may hit the statement that gives it back, or hide that we got it; then the
+// next sleep gives it back first, and if there is none, this does.
+void listener::let_go(connection& on) {
+  const auto name = session_lock(watched_last_);
+  while (!on.is_broken()) {
+    on.begin(within(longest_sleep), {});
+    if (on.ask(sql().free_lock, {std::string_view{name}}) || !is_interrupted(on.last_error()))
+      break;
+  }
+  may_have_it_ = false;
+}
+
 void listener::listen(connection& on) {
+  listen_on(on);
+  if (may_have_it_) let_go(on);
+}
+
+// Until it breaks, or nobody waits any more.
+void listener::listen_on(connection& on) {
   while (always_ || waits_.any()) {
     {
       const std::lock_guard lock{guard_};
@@ -199,11 +220,14 @@ result<void> listener::sleep(connection& on) {
   }
   const auto watched = whom.size() == 1 ? *whom.begin() : session_.client();
   nanoseconds length = longest_sleep;
-  if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.grace() / 2);
+  if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.turn());
   on.begin(within(length + longest_sleep), {});
   const auto name = session_lock(watched);
-  auto woken = on.ask(sql().watch_for_news, {std::string_view{session_.client()}, digest,
-                                             std::string_view{name}, in_ms(length)});
+  const auto before = session_lock(std::exchange(watched_last_, watched));
+  auto woken = on.ask(sql().watch_for_news,
+                      {std::string_view{session_.client()}, digest, std::string_view{before},
+                       std::string_view{name}, in_ms(length)});
+  may_have_it_ = !woken;
   const bool is_gone = woken && !woken->front().is_null(0) && woken->front().number(0) == 1;
   std::vector<std::uint64_t> orphaned;
   {
@@ -215,9 +239,7 @@ result<void> listener::sleep(connection& on) {
   }
   if (!woken && !is_interrupted(on.last_error())) return std::move(woken).error();
   if (is_gone) {
-    // The lock is not ours to keep: whoever had it may come back.
-    if (auto freed = on.ask(sql().free_lock, {std::string_view{name}}); !freed)
-      return std::move(freed).error();
+    let_go(on);
     if (watched == session_.client()) return session_.revive(within(longest_sleep));
     for (const auto number : orphaned) waits_.look_again(number);
   }
@@ -241,21 +263,25 @@ result<void> listener::read_news(connection& on) {
     const std::lock_guard lock{guard_};
     expected = observing_;
   }
-  const auto sent = clock_.now();
-  auto found = on.ask(sql().news, {std::string_view{session_.client()}});
+  const auto asked = session_.now();
+  const auto watched = session_lock(watched_last_);
+  auto found = on.ask(sql().news, {std::string_view{watched}, std::string_view{session_.client()}});
   if (!found) return std::move(found).error();
+  if (!found->empty()) may_have_it_ = found->front().number(12) != 0;
   std::uint64_t digest = 0;
   std::map<std::uint64_t, arrival> arrived;
   std::vector<std::pair<std::uint64_t, told_grant>> fresh;
+  std::vector<owner_id> lost;
   for (const auto& one : *found) {
     const auto number = one.number(2);
     const auto state = static_cast<entry_state>(one.number(3));
     const auto token = one.number(6);
     if (state == entry_state::lost) {
       const std::string_view name = one.bytes(1);
-      auto gone = on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number});
-      if (!gone) return std::move(gone).error();
-      to_.on_lost(owner_id{client_, number}, "it was revoked");
+      // What cannot be deleted now is told again by the next look.
+      static_cast<void>(
+          on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number}));
+      lost.push_back({client_, number});
       continue;
     }
     digest += digest_of(token);
@@ -267,8 +293,8 @@ result<void> listener::read_news(connection& on) {
     won.mode = static_cast<lock_mode>(one.number(4));
     won.weight = one.number(5);
     won.ttl = std::chrono::microseconds{one.integer(7)};
-    // It will end so long after the server looked, and so at least so long after we had asked.
-    won.valid_from = sent + std::chrono::microseconds{one.integer(8) - one.integer(9)} - won.ttl;
+    won.left = std::chrono::microseconds{one.integer(8) - one.integer(9)};
+    won.asked = asked;
     fresh.emplace_back(number, won);
   }
   {
@@ -280,6 +306,8 @@ result<void> listener::read_news(connection& on) {
     digest_ = digest;
     arrived_ = std::move(arrived);
   }
+  for (const auto& one : lost) session_.forget(one);
+  if (!lost.empty()) to_.on_lost(lost, "it was revoked");
   for (const auto& [number, won] : fresh) waits_.granted(number, won);
   for (const auto number : expected) waits_.look_again(number);
   return {};

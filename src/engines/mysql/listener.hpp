@@ -21,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -67,6 +68,8 @@ class listener {
  private:
   void run();
   void listen(connection& on);
+  void listen_on(connection& on);
+  void let_go(connection& on);
   result<void> connect();
   result<void> sleep(connection& on);
   result<void> read_news(connection& on);
@@ -85,13 +88,17 @@ class listener {
   std::condition_variable changed_;
   std::shared_ptr<connection> connection_;  // set while it listens
   bool ending_ = false, poked_ = false, failed_ = false;
-  std::string watched_;                            // by the statement under way
-  bool asleep_ = false;                            // on the server
-  bool interrupted_ = false;                       // by us, already
+  std::stop_source stop_;     // what it asks while it connects ends at once when we finish
+  std::string watched_;       // by the statement under way
+  bool asleep_ = false;       // on the server
+  bool interrupted_ = false;  // by us, already
   std::map<std::uint64_t, std::string> watching_;  // number -> client
   std::set<std::uint64_t> observing_;
   std::uint64_t digest_ = 0;                  // of the news that were read
   std::map<std::uint64_t, arrival> arrived_;  // by number: told already
+  // Only for the listener's thread: whose user lock the connection may have by mistake.
+  std::string watched_last_ = session_.client();
+  bool may_have_it_ = false;
   std::thread thread_;
 };
 

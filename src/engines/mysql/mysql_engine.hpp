@@ -125,32 +125,39 @@ class mysql_engine final : public engine {
   result<void> make_tables(const call& limits);
 
   // One name in a transaction of its own: `change` is called with its book, or not at all when there is none and
-  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news.
+  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news. `change` may be called
+  // again when nothing came of the first time.
   result<bool> with_book(std::string_view name, const owner_id& owner, std::uint64_t create,
                          const call& limits, const std::function<result<void>(book&)>& change);
-  result<void> finish(connection& on, std::span<book> changed, steady_time sent);
+  result<bool> try_book(std::string_view name, const owner_id& owner, std::uint64_t create,
+                        const call& limits, const std::function<result<void>(book&)>& change,
+                        bool& again);
+  result<void> finish(connection& on, std::span<book> changed, const asking& asked);
   grant grant_of(const book::entry& held, std::string_view name, microseconds_count now,
-                 steady_time sent) const;
+                 const asking& asked);
   asker self(bool push) const;
 
+  result<void> lay_ghosts(std::string_view name, const call& limits);
   bool is_surely_taken(connection& on, const request& ask);
   result<entered> enter_slowly(const request& ask, const call& limits);
   steady_time recheck(const book& at, const book::entry& mine, const book::absence& dead,
                       bool push) const;
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
   result<void> release_now(const grant& held, const call& limits);
+  result<void> give_back(const grant& held, const call& limits);
+  result<void> keep_up(std::span<renewal> batch, session::depth how, const call& limits);
   // Without a book, where the lock goes from one to the next (handover.cpp).
   result<bool> hand_over(const grant& held, const call& limits);
   result<std::optional<entered>> queue_again(const request& ask, const call& limits);
   std::optional<entered> look_ahead(connection& on, const request& ask);
-  progress read_told(const std::optional<told_grant>& news, const ticket& place) const;
+  progress read_told(const std::optional<told_grant>& news, const ticket& place);
 
   void after_releases(std::string_view name, const call& limits) {
     if (releases_.any()) releases_.wait_for(place_ + std::string{name}, limits);
   }
 
   void read_mail() noexcept;
-  void sweep() noexcept;
+  void sweep(const call& limits) noexcept;
   void depart() noexcept;
   error not_held(std::string_view name, const owner_id& owner) const;
 
@@ -177,6 +184,7 @@ class mysql_engine final : public engine {
   remains remains_;
   std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
+  bool has_begun_ = false;  // else there is nothing to take leave of
   std::atomic<bool> ending_{false};
   std::atomic<steady_time::rep> swept_at_{0};
 

@@ -4,49 +4,68 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
 
 namespace holdfast::engines::mysql {
 
 // ---- ghosts
 
-void ghosts::add(const identity& whose) {
+void ghosts::add(const connection& what) {
+  if (what.is_mute()) last_ = std::chrono::steady_clock::now();
+  if (!what.is_ghost()) return;
   const std::lock_guard lock{guard_};
-  all_.push_back(whose);
+  all_.push_back(what.who());
+  count_ = all_.size();
 }
 
-bool ghosts::any() const {
+// Those that are about nothing in particular may be about this. And all, before there are too many of them.
+std::vector<identity> ghosts::about(std::string_view name) const {
+  constexpr std::size_t many = 64;
+  std::vector<identity> out;
   const std::lock_guard lock{guard_};
-  return !all_.empty();
+  if (name.empty() || all_.size() >= many) return all_;
+  std::ranges::copy_if(all_, std::back_inserter(out), [name](const identity& one) {
+    return one.about.empty() || one.about == name;
+  });
+  return out;
 }
 
-// Only what the server calls by the same number and the same address: after a restart the numbers begin anew.
-result<void> ghosts::lay(connection& by, const settings& how, const call& limits) {
-  std::vector<identity> some;
-  {
-    const std::lock_guard lock{guard_};
-    some.swap(all_);
-  }
-  while (!some.empty()) {
-    const auto& one = some.back();
-    auto alive = by.ask(sql().is_alive, {one.id, one.host});
-    if (alive && alive->front().number(0) == 0) {
-      some.pop_back();
-      continue;
+bool ghosts::any(std::string_view name) const { return count_ != 0 && !about(name).empty(); }
+
+void ghosts::forget(const identity& which) {
+  const std::lock_guard lock{guard_};
+  std::erase_if(all_,
+                [&](const identity& one) { return one.id == which.id && one.host == which.host; });
+  count_ = all_.size();
+}
+
+// Only what the server calls by the same number and the same address: after a restart the numbers begin anew. A
+// connection that looks asleep may have a statement on its way to it, so every one must go. They stay in the list until
+// they are gone: another thread that asks meanwhile must not take them for laid.
+result<void> ghosts::lay(std::string_view name, connection& by, const settings& how,
+                         const call& limits) {
+  for (;;) {
+    const auto some = about(name);
+    bool all_gone = true;
+    for (const auto& one : some) {
+      auto known = by.ask(sql().is_known, {one.id, std::string_view{one.host}});
+      if (!known) return std::move(known).error();
+      if (known->front().number(0) == 0) {
+        forget(one);
+        continue;
+      }
+      all_gone = false;
+      by.end(one.id);  // what comes of it shows in the next look
     }
-    // What comes of it shows in the next look.
-    if (alive) by.end(one.id);
-    const bool give_up = !alive || by.is_broken() || limits.stop.stop_requested() ||
-                         std::chrono::steady_clock::now() >= limits.deadline;
-    if (give_up) {
-      const std::lock_guard lock{guard_};
-      all_.insert(all_.end(), some.begin(), some.end());
+    if (all_gone) return {};
+    if (by.is_broken() || limits.stop.stop_requested() ||
+        std::chrono::steady_clock::now() >= limits.deadline)
       return error{errc::unavailable,
                    fmt::format("{}: a statement that was given up still runs there.", how.url)};
-    }
     std::this_thread::sleep_for(std::chrono::milliseconds{2});
   }
-  return {};
 }
 
 // ---- pool
@@ -62,11 +81,13 @@ result<pool::lease> pool::take(const call& limits, std::string_view name) {
     while (!idle_.empty()) {
       auto one = std::move(idle_.back());
       idle_.pop_back();
-      if (!one->is_stale()) {
+      if (!one->is_stale() && one->heard_at() >= ghosts_.last()) {
         one->begin(limits, name);
         return lease{*this, std::move(one)};
       }
-      --count_;  // the server has ended it: it was restarted, or somebody was thorough
+      // The server has ended it (it was restarted, or somebody was thorough), or it has not been heard of since another
+      // one was found mute: that would cost the next caller all its time, too.
+      --count_;
     }
     ++count_;
   }
@@ -83,7 +104,7 @@ result<pool::lease> pool::take(const call& limits, std::string_view name) {
 
 void pool::give_back(std::unique_ptr<connection> what) noexcept {
   if (what->is_broken()) {
-    if (what->is_ghost()) ghosts_.add(what->who());
+    ghosts_.add(*what);
     what.reset();
   }
   const std::lock_guard lock{guard_};

@@ -1,28 +1,39 @@
 // Connections for the verbs: as many as are in use at once, up to a limit, and then kept.
 //
 // A connection that was given up in the middle of a statement leaves a ghost: the statement may still run on the
-// server, and take a lock for an owner that core has settled meanwhile. So the pool remembers ghosts, and settle()
-// lays them first.
+// server, or even be on its way there, and take a lock for an owner that core has settled meanwhile. So the pool
+// remembers ghosts, and whoever says that an owner is gone for good lays them first.
 #pragma once
 
 #include "engines/mysql/connection.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 namespace holdfast::engines::mysql {
 
-// What was given up and may still run.
+// What was given up and may still run, or has not even arrived.
 class ghosts {
  public:
-  void add(const identity& whose);
-  bool any() const;
-  // Ends them, and returns when they have ended. unavailable when that cannot be made sure of in time.
-  result<void> lay(connection& by, const settings& how, const call& limits);
+  void add(const connection& what);
+  // Might one of them still do something about this name? (Empty: about anything.)
+  bool any(std::string_view name) const;
+  // Ends them and sees them gone from the server: what is delivered to a connection that is gone does nothing.
+  // unavailable when that cannot be made sure of in time.
+  result<void> lay(std::string_view name, connection& by, const settings& how, const call& limits);
+  // When a call was last given up for lack of an answer. Connections that have not been heard of since may be as mute.
+  steady_time last() const noexcept { return last_.load(); }
 
  private:
+  std::vector<identity> about(std::string_view name) const;
+  void forget(const identity& which);
+
+  std::atomic<std::size_t> count_{0};
+  std::atomic<steady_time> last_{steady_time::min()};
   mutable std::mutex guard_;
   std::vector<identity> all_;
 };

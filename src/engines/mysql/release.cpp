@@ -1,4 +1,5 @@
 // Giving back, shrinking and renewing.
+#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "engines/modes.hpp"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace holdfast::engines::mysql {
 
@@ -16,6 +18,81 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto between_sweeps = std::chrono::minutes{10};
+constexpr nanoseconds longest_sweep = 30s;
+
+// Takes away what is over, in portions, while there is time.
+class sweeper {
+ public:
+  sweeper(connection& on, const call& limits) : on_(on), limits_(limits) {}
+
+  bool is_done() const noexcept { return is_done_; }
+
+  // From one end of the table to the other. Rows are read without locks, and deleted by their names, many at once.
+  void free_names() {
+    std::string last;
+    for (bool more = true; more && may_go_on();) {
+      const auto found = ask(sql().free_rows, {std::string_view{last}, in_us(24h)});
+      more = found.size() == statements::swept_at_once;
+      if (!found.empty()) last = found.back().bytes(0);
+      constexpr auto size = statements::sizes.front();
+      for (std::size_t begin = 0; begin < found.size(); begin += size) {
+        std::vector<parameter> with{in_us(24h)};
+        for (std::size_t i = 0; i < size; ++i)
+          with.emplace_back(
+              std::string_view{found[std::min(begin + i, found.size() - 1)].bytes(0)});
+        if (!on_.run(sql().delete_rows, with)) is_done_ = false;
+      }
+    }
+  }
+
+  void old_mail() {
+    for (bool more = true; more && may_go_on();) {
+      const auto found = ask(sql().old_mail, {});
+      more = found.size() == statements::swept_at_once;
+      for (const auto& one : found)
+        if (!on_.run(sql().delete_entry, {one.number(0), std::string_view{one.bytes(1)},
+                                          std::string_view{one.bytes(2)}, one.number(3)}))
+          more = is_done_ = false;
+    }
+  }
+
+  // What `find` finds goes by its key.
+  void each(const statement& find, parameters with, const statement& erase) {
+    for (bool more = true; more && may_go_on();) {
+      const auto found = ask(find, with);
+      more = found.size() == statements::swept_at_once;
+      for (const auto& one : found)
+        if (!on_.run(erase, {std::string_view{one.bytes(0)}})) more = is_done_ = false;
+    }
+  }
+
+  std::vector<std::string> stale_names() {
+    std::vector<std::string> out;
+    for (const auto& one : ask(sql().stale_names, {in_us(60s)})) out.push_back(one.bytes(0));
+    if (out.size() == statements::swept_at_once) is_done_ = false;
+    return out;
+  }
+
+ private:
+  rows ask(const statement& what, parameters with) {
+    auto found = on_.ask(what, with);
+    if (found) return std::move(*found);
+    is_done_ = false;
+    return {};
+  }
+  rows ask(const statement& what, std::initializer_list<parameter> with) {
+    return ask(what, parameters{with.begin(), with.size()});
+  }
+  bool may_go_on() {
+    if (!on_.is_broken() && std::chrono::steady_clock::now() + 100ms < limits_.deadline)
+      return true;
+    return is_done_ = false;
+  }
+
+  connection& on_;
+  const call& limits_;
+  bool is_done_ = true;
+};
 
 }  // namespace
 
@@ -32,6 +109,13 @@ result<void> mysql_engine::release(const grant& held, const call& limits) {
 }
 
 result<void> mysql_engine::release_now(const grant& held, const call& limits) {
+  if (auto ok = lay_ghosts(held.name, limits); !ok) return ok;
+  auto done = give_back(held, limits);
+  if (done || done.error().code() == errc::not_held) session_.forget(held.owner);
+  return done;
+}
+
+result<void> mysql_engine::give_back(const grant& held, const call& limits) {
   if (!grant_handle::of(held).is_entry) {
     auto on = plain_.take(limits, held.name);
     if (!on) return std::move(on).error();
@@ -143,18 +227,24 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
   result<grant> out = not_held(held.name, held.owner);
   const std::string_view me = session_.client();
   const auto seq = held.owner.sequence;
-  const auto sent = clock_.now();
+  const auto asked = session_.now();
   auto done = with_book(held.name, held.owner, 0, limits, [&](book& at) -> result<void> {
+    out = not_held(held.name, held.owner);
     if (auto ok = at.expire(); !ok) return ok;
     const auto* mine = at.holder(me, seq);
     if (mine == nullptr) return {};
+    if (mine->mode == to) {  // by an attempt whose answer was lost
+      out = grant_of(*mine, held.name, at.now(), asked);
+      return {};
+    }
     if (weight_of(to) > mine->weight)
-      return error{errc::misconfigured,
-                   fmt::format("The lock {} is held as {}; it cannot be downgraded to {}.",
-                               support::quoted(held.name), to_string(mine->mode), to_string(to))};
+      return not_done{
+          errc::misconfigured,
+          fmt::format("The lock {} on {} is held as {}; it cannot be downgraded to {}.",
+                      support::quoted(held.name), how_.url, to_string(mine->mode), to_string(to))};
     auto smaller = at.shrink(me, seq, to, weight_of(to));
     if (!smaller) return std::move(smaller).error();
-    out = grant_of(**smaller, held.name, at.now(), sent);
+    out = grant_of(**smaller, held.name, at.now(), asked);
     return {};
   });
   if (!done) return std::move(done).error();
@@ -164,80 +254,86 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
 // ---- renewal
 
 result<void> mysql_engine::renew(std::span<renewal> batch, const call& limits) {
+  return keep_up(batch, session::depth::proof, limits);
+}
+
+result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
+                                   const call& limits) {
   bool has_mail = false;
-  auto done = session_.renew(batch, limits, has_mail);
+  auto done = session_.renew(batch, how, limits, has_mail);
   if (has_mail) workers_.post([this] { read_mail(); });
   const auto now = clock_.now().time_since_epoch().count();
   const auto last = swept_at_.load();
   const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
-  if (now - last > gap && swept_at_.exchange(now) == last) workers_.post([this] { sweep(); });
+  if (now - last > gap && swept_at_.exchange(now) == last)
+    workers_.post([this] {
+      call while_nobody_waits;
+      while_nobody_waits.deadline = std::chrono::steady_clock::now() + longest_sweep;
+      sweep(while_nobody_waits);
+    });
   return done;
 }
 
 void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
                                completion<void>& done) noexcept {
-  keeper_.post([this, batch, &limits, &done] { done.complete(renew(batch, limits)); });
+  keeper_.post([this, batch, &limits, &done] {
+    done.complete(keep_up(batch, session::depth::upkeep, limits));
+  });
 }
 
 // Where the listener does not, because nobody waits: what was revoked.
 void mysql_engine::read_mail() noexcept {
   call limits;
-  limits.deadline = clock_.now() + 5s;
+  limits.deadline = std::chrono::steady_clock::now() + 5s;
   auto on = plain_.take(limits, {});
   if (!on) return;
   const std::string_view me = session_.client();
-  const auto found = (*on)->ask(sql().news, {me});
+  const auto mine = session_lock(me);
+  const auto found = (*on)->ask(sql().news, {std::string_view{mine}, me});
   if (!found) return;
+  std::vector<owner_id> lost;
   for (const auto& one : *found) {
     if (static_cast<entry_state>(one.number(3)) != entry_state::lost) continue;
     const std::string_view name = one.bytes(1);
     const auto gone = (*on)->run(sql().delete_mail, {name, me, one.number(2)});
-    if (gone && gone->affected > 0) listener_.on_lost({client_, one.number(2)}, "it was revoked");
+    if (gone && gone->affected > 0) lost.push_back({client_, one.number(2)});
   }
+  for (const auto& one : lost) session_.forget(one);
+  if (!lost.empty()) listener_.on_lost(lost, "it was revoked");
 }
 
 // ---- sweeping
 
 // One client in ten minutes, whoever comes first: rows of names that were free for a day, entries of dead clients on
-// names that nobody has looked at since, and old sessions. A token never goes back for it, because the next one is
-// not below the clock.
-void mysql_engine::sweep() noexcept {
-  using std::chrono::hours;
-  using std::chrono::microseconds;
-  const auto us = [](nanoseconds length) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(length).count());
-  };
-  call limits;
-  limits.deadline = std::chrono::steady_clock::now() + 5s;
+// names that nobody has looked at since, and old sessions; all there are, some hundred at a time. When its time is up
+// before that, whoever comes next goes on. A token never goes back for it, because the next one is not below the clock.
+void mysql_engine::sweep(const call& limits) noexcept {
   const std::string nobody(16, '\0');
-  rows stale;
+  std::vector<std::string> stale;
   {
     auto on = plain_.take(limits, {});
     if (!on) return;
     auto& at = **on;
     static_cast<void>(at.run(sql().insert_sweep, {std::string_view{nobody}}));
-    const auto claimed = at.run(sql().claim_sweep, {std::string_view{nobody}, us(between_sweeps)});
+    const auto claimed =
+        at.run(sql().claim_sweep, {std::string_view{nobody}, in_us(between_sweeps)});
     if (!claimed || claimed->affected == 0) return;
-    if (const auto found = at.ask(sql().free_rows, {us(hours{24})}))
-      for (const auto& one : *found)
-        static_cast<void>(
-            at.run(sql().delete_row, {std::string_view{one.bytes(0)}, us(hours{24})}));
-    if (const auto found = at.ask(sql().old_mail, {}))
-      for (const auto& one : *found)
-        static_cast<void>(
-            at.run(sql().delete_entry, {one.number(0), std::string_view{one.bytes(1)},
-                                        std::string_view{one.bytes(2)}, one.number(3)}));
-    if (const auto found = at.ask(sql().old_sessions, {us(hours{24})}))
-      for (const auto& one : *found)
-        static_cast<void>(at.run(sql().delete_session, {std::string_view{one.bytes(0)}}));
-    if (const auto found = at.ask(sql().old_counters, {}))
-      for (const auto& one : *found)
-        static_cast<void>(at.run(sql().delete_old_counter, {std::string_view{one.bytes(0)}}));
-    if (auto found = at.ask(sql().stale_names, {us(60s)})) stale = std::move(*found);
+    sweeper with{at, limits};
+    with.free_names();
+    with.old_mail();
+    const std::array<parameter, 1> a_day{in_us(24h)};
+    with.each(sql().old_sessions, a_day, sql().delete_session);
+    with.each(sql().old_counters, {}, sql().delete_old_counter);
+    stale = with.stale_names();
+    at.economise();
+    if (!with.is_done()) {
+      static_cast<void>(at.run(sql().note_gone, {std::uint64_t{0}, std::string_view{nobody}}));
+      swept_at_ = 0;
+    }
   }
-  for (const auto& one : stale)
-    static_cast<void>(with_book(one.bytes(0), owner_id{client_, 0}, 0, limits,
-                                [](book& at) { return at.tidy(); }));
+  for (const auto& name : stale)
+    static_cast<void>(
+        with_book(name, owner_id{client_, 0}, 0, limits, [](book& at) { return at.tidy(); }));
 }
 
 }  // namespace holdfast::engines::mysql

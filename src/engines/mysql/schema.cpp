@@ -42,7 +42,7 @@ const std::vector<std::string>& schema_statements() {
   priority INT              NOT NULL,
   place    BIGINT UNSIGNED  NOT NULL,
   push     TINYINT UNSIGNED NOT NULL COMMENT '1: has a listener to be woken',
-  was      VARBINARY(96)    NOT NULL COMMENT 'of upgrades: what it replaces or has replaced',
+  was      VARBINARY(96)    NOT NULL COMMENT 'of an upgrade that waits: what it replaces',
   label    VARBINARY(64)    NOT NULL,
   PRIMARY KEY (space, name, client, seq),
   KEY queue (space, name, state, turn, place),

@@ -63,7 +63,7 @@ result<void> read_waiting(const store_url& url, settings& out) {
   if (wait == "push") out.wait = wait_mode::push;
   if (wait == "poll") out.wait = wait_mode::poll;
   const bool polls = out.wait == wait_mode::poll;
-  auto grace = url.duration("grace", polls ? 0s : 2s, 0s, 1h);
+  auto grace = url.duration("grace", polls ? 0s : 3s, 0s, 1h);
   if (!grace) return std::move(grace).error();
   if (*grace > 0ns && *grace < 200ms)
     return bad(url, "has a grace of less than 200ms; a busy machine is not a dead one.");

@@ -4,7 +4,7 @@
 //
 //   socket=/run/mysqld/mysqld.sock   a Unix socket instead of the host's port
 //   create=1            make the tables when they are missing (needs the CREATE grant); else `holdfast schema mysql`
-//   grace=2s            how long a client's connection may be gone before others may take its locks; 0: never before
+//   grace=3s            how long a client's connection may be gone before others may take its locks; 0: never before
 //                       the ttl
 //   wait=auto|push|poll how waiters learn that it is their turn: told by whoever releases (push), or by asking ever
 //                       less often (poll); auto finds out whether the server allows the first

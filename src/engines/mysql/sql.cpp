@@ -43,7 +43,7 @@ std::string columns_of_entry(std::string_view table = "") {
 // look at, comes last. VALUES(since) is "now". Won when rows were affected; the token is the insert id.
 //
 // Free: nobody holds it and `more` is 0, so nobody waits either. Again: it is ours already (the answer was lost, or
-// core asks a second time); then it is as if it were renewed.
+// core asks a second time); then it is as if it were granted now: the grace counts from `since`.
 std::string enter_text() {
   constexpr std::string_view is_free = "more=0 AND expires<=VALUES(since)";
   constexpr std::string_view is_again =
@@ -56,8 +56,9 @@ std::string enter_text() {
       "IF({2},LAST_INSERT_ID(token),fence)),token=IF({1},fence,token)",
       now_us, is_free, is_again);
   for (const std::string_view column :
-       {"capacity", "mode", "weight", "ttl", "grace", "since", "was", "label", "client", "seq"})
+       {"capacity", "mode", "weight", "ttl", "grace", "was", "label", "client", "seq"})
     text += fmt::format(",{0}=IF({1},VALUES({0}),{0})", column, is_free);
+  text += fmt::format(",since=IF({} OR {},VALUES(since),since)", is_free, is_again);
   text += fmt::format(
       ",expires=IF((more=0 OR expires>VALUES(since)) AND client=VALUES(client) AND seq=VALUES(seq) "
       "AND "
@@ -174,7 +175,9 @@ void one_name(statements& out) {
       "client=? AND seq=?",
       "", true};
   out.confirm_entry = {
-      "UPDATE holdfast_entry SET state=0,expires=? WHERE space=0 AND name=? AND client=? AND seq=?",
+      "UPDATE holdfast_entry SET state=0,since=?,expires=? WHERE space=0 AND name=? AND client=? "
+      "AND "
+      "seq=?",
       "", true};
   out.touch_entry = {
       "UPDATE holdfast_entry SET expires=? WHERE space=0 AND name=? AND client=? AND seq=?", "",
@@ -320,12 +323,15 @@ void being_told(statements& out) {
       "(SELECT CAST(COALESCE(SUM(token%4294967296+1),0) AS UNSIGNED) FROM holdfast_entry WHERE "
       "client=? AND "
       "state>=2)";
-  out.watch_for_news = {fmt::format("SELECT IF({}<>?,2,GET_LOCK(?,?/1000))", digest), "u"};
-  out.news = {fmt::format("SELECT space,name,seq,state,mode,weight,token,ttl,expires,{},turn,place "
-                          "FROM holdfast_entry WHERE "
+  // First gives back what the one before may have taken without our knowing (see listener::let_go).
+  out.watch_for_news = {
+      fmt::format("SELECT IF({}<>?,2,0*COALESCE(RELEASE_LOCK(?),0)+GET_LOCK(?,?/1000))", digest),
+      "u"};
+  out.news = {fmt::format("SELECT space,name,seq,state,mode,weight,token,ttl,expires,{},turn,place,"
+                          "COALESCE(IS_USED_LOCK(?)=CONNECTION_ID(),0) FROM holdfast_entry WHERE "
                           "client=? AND state>=2",
                           now_us),
-              "ubuuuuuuuuiu"};
+              "ubuuuuuuuuiuu"};
   out.delete_mail = {"DELETE FROM holdfast_entry WHERE space=2 AND name=? AND client=? AND seq=?",
                      "", true};
   out.delete_observer = {
@@ -347,10 +353,6 @@ void being_told(statements& out) {
       "u"};
   out.is_known = {"SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=?", "u"};
   out.is_galera = {"SHOW VARIABLES LIKE 'wsrep_on'", "bb"};
-  out.is_alive = {
-      "SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=? AND "
-      "COMMAND<>'Sleep'",
-      "u"};
 }
 
 void counters(statements& out) {
@@ -393,28 +395,29 @@ void sweeping(statements& out) {
       "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'(sweeper)',0,0,0)",
       "", true};
   // A fence ahead of the clock (which was put back) stays: the name's next token must not be older.
-  out.free_rows = {fmt::format("SELECT name FROM holdfast_lock WHERE more=0 AND expires<{0} AND "
-                               "since<{0}-? AND fence<{0} LIMIT 1000",
-                               now_us),
+  const auto is_free = fmt::format("more=0 AND expires<{0} AND since<{0}-? AND fence<{0}", now_us);
+  out.free_rows = {fmt::format("SELECT name FROM holdfast_lock WHERE name>? AND {} ORDER BY name "
+                               "LIMIT {}",
+                               is_free, statements::swept_at_once),
                    "b"};
-  out.delete_row = {fmt::format("DELETE FROM holdfast_lock WHERE name=? AND more=0 AND expires<{0} "
-                                "AND since<{0}-? AND fence<{0}",
-                                now_us),
-                    "", true};
+  std::string names = "?";
+  for (std::size_t i = 1; i < statements::sizes.front(); ++i) names += ",?";
+  out.delete_rows = {
+      fmt::format("DELETE FROM holdfast_lock WHERE {} AND name IN ({})", is_free, names), "", true};
   out.stale_names = {
       fmt::format(
-          "SELECT DISTINCT name FROM holdfast_entry WHERE space=0 AND expires<{}-? LIMIT 1000",
-          now_us),
+          "SELECT DISTINCT name FROM holdfast_entry WHERE space=0 AND expires<{}-? LIMIT {}",
+          now_us, statements::swept_at_once),
       "b"};
   out.old_mail = {fmt::format("SELECT space,name,client,seq FROM holdfast_entry WHERE space IN "
-                              "(1,2) AND expires<{} LIMIT 1000",
-                              now_us),
+                              "(1,2) AND expires<{} LIMIT {}",
+                              now_us, statements::swept_at_once),
                   "ubbu"};
   out.old_sessions = {
       fmt::format(
           "SELECT client FROM holdfast_session WHERE since<{}-? AND pid<>0 AND IS_FREE_LOCK({}) "
-          "LIMIT 1000",
-          now_us, fmt::format(fmt::runtime(lock_of_session), "")),
+          "LIMIT {}",
+          now_us, fmt::format(fmt::runtime(lock_of_session), ""), statements::swept_at_once),
       "b"};
   out.delete_session = {"DELETE FROM holdfast_session WHERE client=?", "", true};
   out.delete_old_counter = {
@@ -423,8 +426,8 @@ void sweeping(statements& out) {
       "", true};
   out.old_counters = {
       fmt::format(
-          "SELECT name FROM holdfast_counter WHERE keep_us>0 AND changed+keep_us<{} LIMIT 1000",
-          now_us),
+          "SELECT name FROM holdfast_counter WHERE keep_us>0 AND changed+keep_us<{} LIMIT {}",
+          now_us, statements::swept_at_once),
       "b"};
 }
 

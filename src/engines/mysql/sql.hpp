@@ -109,12 +109,13 @@ struct statements {
   std::array<statement, 3> renew_rows, renew_entries, check_rows, check_entries;
   // Being told.
   statement watch_for_news, news, absent_holders, delete_mail, delete_observer;
-  statement is_alive, is_known, is_galera;
+  statement is_known, is_galera;
   // Counters.
   statement read_counter, lock_counter, insert_counter, update_counter, delete_counter, observers;
   statement insert_observer;
   // Sweeping.
-  statement claim_sweep, insert_sweep, free_rows, delete_row, stale_names, old_sessions, old_mail,
+  static constexpr std::size_t swept_at_once = 512;
+  statement claim_sweep, insert_sweep, free_rows, delete_rows, stale_names, old_sessions, old_mail,
       old_counters;
   statement delete_session, delete_old_counter;
 };

@@ -1,6 +1,7 @@
 // What is told to those who wait; who they are, engines/waits.hpp knows.
 #pragma once
 
+#include "engines/mysql/beliefs.hpp"
 #include "engines/mysql/workers.hpp"
 #include "engines/waits.hpp"
 
@@ -10,7 +11,8 @@ namespace holdfast::engines::mysql {
 struct told_grant {
   fencing_token token;
   nanoseconds ttl{};
-  steady_time valid_from;
+  nanoseconds left{};  // of it, when the server looked
+  asking asked;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
 };

@@ -157,7 +157,7 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
   const std::uint64_t where = kind == watch_kind::lock ? 0 : 1;
   workers_.post([this, where, name = std::string{name}, number] {
     call limits;
-    limits.deadline = clock_.now() + 5s;
+    limits.deadline = std::chrono::steady_clock::now() + 5s;
     if (auto on = plain_.take(limits, name))
       static_cast<void>(
           (*on)->run(sql().delete_observer,

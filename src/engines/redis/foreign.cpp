@@ -150,9 +150,9 @@ result<entered> foreign::read_entered(const result<answer>& got, const request& 
 
 result<entered> foreign::enter(const request& ask, const call& limits) {
   if (auto ok = check(ask); !ok) return std::move(ok).error();
-  auto what = enter_command(ask);
   const auto before = heard(ask);
-  const auto sent = clock_.now();
+  const auto sent = clock_.now();  // first: one recipe writes down a time of its own
+  auto what = enter_command(ask);
   return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, before);
 }
 
@@ -181,8 +181,8 @@ result<entered> foreign::read_settled(const result<answer>& got, const request& 
 }
 
 result<entered> foreign::settle(const request& ask, const call& limits) {
-  auto what = marked(settle_command(ask), ask.name, ask.owner);
   const auto sent = clock_.now();
+  auto what = marked(settle_command(ask), ask.name, ask.owner);
   return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
 }
 
@@ -270,8 +270,8 @@ result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal>
 }
 
 result<void> foreign::renew(std::span<renewal> batch, const call& limits) {
-  auto what = renew_in_parts(batch);
   const auto sent = clock_.now();
+  auto what = renew_in_parts(batch);
   return read_renewed(link_->run(link_->stream(), what, limits, {}), batch, sent);
 }
 

@@ -61,6 +61,9 @@ capabilities describe(const settings& how) {
                 "this off, and then a dead holder is noticed after its ttl.",
                 format_duration(how.grace))
           : "Dead holders are noticed after their ttl (?grace=0). Redis Cluster is not supported.";
+  caps.limits +=
+      " A request that was given up and is delivered within ten minutes has no effect; one that a "
+      "proxy delivers still later may take the lock for the length of its ttl.";
   return caps;
 }
 

@@ -47,7 +47,9 @@ capabilities describe(const settings& how, capabilities caps) {
             "judge the end of a permit by their own wall clocks. ";
   caps.limits +=
       "A latch that Redisson's clients have made and opened before anybody looked at it from here "
-      "is one that nobody has made yet. Redis Cluster is not supported.";
+      "is one that nobody has made yet. A request for a lock or for permits with an owner that was "
+      "given up and is delivered within ten minutes has no effect; one that a proxy delivers still "
+      "later may take it for the length of its ttl. Redis Cluster is not supported.";
   return caps;
 }
 

@@ -449,6 +449,21 @@ TEST_F(redis_contract, full_server_costs_no_lease_though_one_is_wanted_by_anothe
   redis("CONFIG", "SET", "maxmemory", "0");
 }
 
+// The store is asked about one of them every time, and says no; the other lives by the proof of presence alone.
+TEST_F(redis_contract, refused_renewal_of_one_costs_the_others_nothing) {
+  const auto a = client::open(redis_url(server_, "grace=500ms"));
+  mutex kept{a, "kept"}, brief{a, "brief"};
+  auto quiet = kept.acquire({.ttl = 60s});
+  ASSERT_TRUE(is_ok(quiet));
+  ASSERT_TRUE(is_ok(quiet->renew())) << "asked about once on this connection";
+  const auto asked = brief.acquire({.ttl = 400ms});
+  ASSERT_TRUE(is_ok(asked));
+  redis("ACL", "SETUSER", "default", "-evalsha");
+  EXPECT_TRUE(wait_until([&] { return !asked->valid(); })) << "it was refused";
+  EXPECT_TRUE(stays_true([&] { return quiet->valid(); }, 1s));
+  redis("ACL", "SETUSER", "default", "+evalsha");
+}
+
 TEST_F(redis_contract, what_the_server_refused_is_certain) {
   auto a = raw(1);
   const auto refused = [&](std::string_view name) {

@@ -378,14 +378,14 @@ class foreign::watching {
     if (is_over()) return finish({});
     heard_ = in_.heard_of(kind_, name_);
     call until = limits_;
-    until.deadline = std::min(limits_.deadline, in_.clock_.now() + 5s);
+    until.deadline = std::min(limits_.deadline, in_.clock_.local().now() + 5s);
     in_.look(kind_, name_, until,
              [this](const result<std::uint64_t>& version) { looked(version); });
   }
 
  private:
   bool is_over() const {
-    return limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline;
+    return limits_.stop.stop_requested() || in_.clock_.local().now() >= limits_.deadline;
   }
   void looked(const result<std::uint64_t>& version) {
     if (is_over() || (version && *version != seen_)) return finish({});

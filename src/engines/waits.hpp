@@ -1,7 +1,7 @@
 // Who of this client waits for what, and the news that end the waiting.
 //
 // News may come before the one it is for has begun to wait (its answer "you are queued" was still on the way), so
-// grants for owners unknown here are kept for a while.
+// grants for owners unknown here are kept for a while: until they are old, or many.
 //
 // News: what the store tells of a grant. Timers: at(when, work) gives something that cancel() takes.
 #pragma once
@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,8 +39,9 @@ class waits {
 
   // Waits for the grant of the owner with this sequence number (or what else has a number), or for a change of
   // `topic`. The limits are copied: the caller's may be gone as soon as `done` has been called, which can be before
-  // these return.
-  void for_grant(std::uint64_t number, call limits, wake done);
+  // these return. News that `answers` refuses is of an earlier attempt: it is dropped.
+  using judge = std::function<bool(const News&)>;
+  void for_grant(std::uint64_t number, call limits, wake done, judge answers = {});
   void for_change(std::string topic, call limits, wake done);
   bool any() const {
     const std::lock_guard lock{guard_};
@@ -57,8 +59,8 @@ class waits {
   }
 
  private:
-  static constexpr auto news_kept = std::chrono::minutes{1};
-  static constexpr std::size_t news_looked_through = 64;
+  static constexpr auto news_kept = std::chrono::seconds{30};
+  static constexpr std::size_t most_news = 16'384;
   using id = std::uint64_t;  // of a wait; 0: none
   using timer = decltype(std::declval<Timers&>().at(steady_time{}, std::function<void()>{}));
 
@@ -73,6 +75,7 @@ class waits {
     std::optional<std::uint64_t> number{};
     std::string topic{};
     wake done{};
+    judge answers{};
     std::optional<waits::timer> timer{};
     std::optional<std::stop_callback<on_stop>> stop{};
   };
@@ -84,6 +87,7 @@ class waits {
   void begin(const std::shared_ptr<waiter>& one, const call& limits);
   void end(id which, std::optional<News> news);
   void take_out(const waiter& one);
+  void keep(std::uint64_t number, const News& what);
   id find(std::uint64_t number) const {
     const auto at = by_number_.find(number);
     return at == by_number_.end() ? 0 : at->second;
@@ -96,21 +100,24 @@ class waits {
   std::unordered_map<id, std::shared_ptr<waiter>> all_;
   std::unordered_map<std::uint64_t, id> by_number_;
   std::multimap<std::string, id, std::less<>> by_topic_;
-  std::unordered_map<std::uint64_t, early> early_;  // by number
+  std::unordered_map<std::uint64_t, early> early_;                    // by number
+  std::deque<std::pair<steady_time, std::uint64_t>> early_in_order_;  // of arrival
 };
 
 template <class News, class Timers>
-void waits<News, Timers>::for_grant(std::uint64_t number, call limits, wake done) {
+void waits<News, Timers>::for_grant(std::uint64_t number, call limits, wake done, judge answers) {
   auto one = std::make_shared<waiter>();
   one->number = number;
   one->done = std::move(done);
+  one->answers = std::move(answers);
   std::optional<News> news;
   {
     const std::lock_guard lock{guard_};
     if (const auto at = early_.find(number); at != early_.end()) {
-      news = std::move(at->second.what);
+      if (!one->answers || one->answers(at->second.what)) news = std::move(at->second.what);
       early_.erase(at);
-    } else {
+    }
+    if (!news) {
       one->which = ++last_;
       all_.emplace(one->which, one);
       by_number_[number] = one->which;
@@ -189,17 +196,27 @@ void waits<News, Timers>::granted(std::uint64_t number, const News& what) {
   {
     const std::lock_guard lock{guard_};
     which = find(number);
-    if (which == 0) {
-      // News for an owner that had its answer by another way stays unread.
-      const auto now = std::chrono::steady_clock::now();
-      if (early_.size() >= news_looked_through)
-        std::erase_if(early_,
-                      [now](const auto& one) { return now - one.second.since > news_kept; });
-      early_.insert_or_assign(number, early{what, now});
-      return;
-    }
+    if (which == 0) return keep(number, what);
+    const auto& one = *all_.at(which);
+    if (one.answers && !one.answers(what)) return;
   }
   end(which, what);
+}
+
+// News for an owner that had its answer by another way stays unread, so the oldest go.
+// REQUIRES: guard_ is held.
+template <class News, class Timers>
+void waits<News, Timers>::keep(std::uint64_t number, const News& what) {
+  const auto now = std::chrono::steady_clock::now();
+  while (!early_in_order_.empty() &&
+         (early_in_order_.size() >= most_news || now - early_in_order_.front().first > news_kept)) {
+    const auto [since, oldest] = early_in_order_.front();
+    early_in_order_.pop_front();
+    const auto at = early_.find(oldest);
+    if (at != early_.end() && at->second.since == since) early_.erase(at);
+  }
+  early_.insert_or_assign(number, early{what, now});
+  early_in_order_.emplace_back(now, number);
 }
 
 template <class News, class Timers>

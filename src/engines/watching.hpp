@@ -25,7 +25,7 @@ class watching {
 
  protected:
   watching(const class clock& time, const call& limits, completion<void>& done)
-      : clock_(time), limits_(limits), done_(done) {}
+      : clock_(time.local()), limits_(limits), done_(done) {}
   watching(const watching&) = delete;
   watching& operator=(const watching&) = delete;
   virtual ~watching() = default;
@@ -63,7 +63,7 @@ class watching {
     look(until);
   }
 
-  const class clock& clock_;
+  const class clock& clock_;  // of deadlines and timers, which do not count a suspended machine
 
  private:
   static constexpr std::chrono::seconds longest_look{5};

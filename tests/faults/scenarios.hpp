@@ -49,7 +49,10 @@ void answers_are_swallowed(const Server& server, fault_proxy& net, const client&
                            int& adopted) {
   for (int round = 0; round < rounds; ++round) {
     mutex lock{a, "stock-" + std::to_string(round)};
-    ASSERT_TRUE(wait_until([&] { return a.inspect(lock.name()).has_value(); })) << "connected";
+    mutex warm{a, "warm"};  // what a store wants to know before it gives a lock, it knows then
+    ASSERT_TRUE(wait_until([&] {
+      return warm.try_acquire().has_value() && a.inspect(lock.name()).has_value();
+    })) << "connected";
     net.drop(fault_proxy::replies);
     const bool waits = round % 2 == 0;
     auto waiting = acquire_later(lock, {.wait = waits ? nanoseconds{patience} : 0ms, .ttl = 60s});

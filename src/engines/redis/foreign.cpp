@@ -82,12 +82,46 @@ error foreign::unsupported(std::string_view name, std::string_view what) const {
                                          support::quoted(name), how_.url, how_.layout, what)};
 }
 
+// ---- what is delivered late
+
+namespace {
+
+constexpr std::string_view mark_word = ":holdfast-over:";
+
+}  // namespace
+
+std::string foreign::mark_key(std::string_view name, const owner_id& owner) const {
+  return key(name).append(mark_word).append(to_string(owner));
+}
+
+// First the mark, then what ends the owner: from the first on no request of it has an effect.
+command foreign::marked(command what, std::string_view name, const owner_id& owner) const {
+  what.before(
+      command({"SET", mark_key(name, owner), "", "PX", std::to_string(doubts::mark_kept.count())}));
+  what.keep_errors();
+  return what;
+}
+
+command foreign::marked_in_doubt(command what, std::string_view name, const owner_id& owner) const {
+  return doubts_.has(owner) ? marked(std::move(what), name, owner) : what;
+}
+
+// The answer to what ends an owner is the last one. A server that has no memory for the mark gives back all the same.
+result<void> foreign::read_ended(const result<answer>& got, std::string_view name,
+                                 const owner_id& owner) {
+  if (!got) return got.error();
+  if (got->values.back().is_error()) return reply_error(got->values.back().text, name, how_.url);
+  doubts_.forget(owner);
+  return {};
+}
+
 // ---- asking
 
 result<entered> foreign::read_entered(const result<answer>& got, const request& ask,
                                       steady_time sent, std::uint64_t heard) {
+  doubts_.note(ask.owner, got);
   if (!got) return got.error();
-  const auto& items = got->values.front().items;
+  const auto& items = got->values.back().items;
   if (items.size() < 2) return unexpected_reply(ask.name, how_.url);
   entered out;
   if (number_in(items[0]) == 1) {
@@ -107,18 +141,18 @@ result<entered> foreign::read_entered(const result<answer>& got, const request& 
   } else if (ask.wait) {
     const auto left = milliseconds{number_in(items[1])};
     out.what = entered::kind::waiting;
-    out.waiting =
-        ticket{ask.name, ask.owner, heard,
-               clock_.now() + patience(left.count() < 0 ? std::nullopt : std::optional{left})};
+    out.waiting = ticket{ask.name, ask.owner, heard};
+    out.waiting.recheck_at =
+        clock_.now() + patience(left.count() < 0 ? std::nullopt : std::optional{left});
   }
   return out;
 }
 
 result<entered> foreign::enter(const request& ask, const call& limits) {
   if (auto ok = check(ask); !ok) return std::move(ok).error();
-  auto what = enter_command(ask);
   const auto before = heard(ask);
-  const auto sent = clock_.now();
+  const auto sent = clock_.now();  // first: one recipe writes down a time of its own
+  auto what = enter_command(ask);
   return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, before);
 }
 
@@ -133,99 +167,118 @@ void foreign::start_enter(const request& ask, const call& limits,
               });
 }
 
-namespace {
-
-// A waiter leaves nothing in the store, so what is not granted is not known there.
-result<entered> granted_or_unknown(result<entered> got) {
-  if (got && got->what == entered::kind::waiting) got->what = entered::kind::busy;
-  return got;
+// A waiter leaves nothing in the store, so what is not granted is not known there. Without the mark there is no answer: a
+// late request could still take the lock.
+result<entered> foreign::read_settled(const result<answer>& got, const request& ask,
+                                      steady_time sent) {
+  if (got)
+    for (const auto& one : got->values)
+      if (one.is_error()) return reply_error(one.text, ask.name, how_.url);
+  auto out = read_entered(got, ask, sent, 0);
+  if (out) doubts_.forget(ask.owner);
+  if (out && out->what == entered::kind::waiting) out->what = entered::kind::busy;
+  return out;
 }
 
-}  // namespace
-
 result<entered> foreign::settle(const request& ask, const call& limits) {
-  auto what = settle_command(ask);
   const auto sent = clock_.now();
-  return granted_or_unknown(
-      read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, 0));
+  auto what = marked(settle_command(ask), ask.name, ask.owner);
+  return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
 }
 
 void foreign::start_settle(const request& ask, const call& limits,
                            completion<entered>& done) noexcept {
   const auto sent = clock_.now();
-  link_->post(link_->of(ask.name), settle_command(ask), limits, ask.name,
-              [this, &ask, &done, sent](const result<answer>& got) {
-                done.complete(granted_or_unknown(read_entered(got, ask, sent, 0)));
+  link_->post(link_->of(ask.name), marked(settle_command(ask), ask.name, ask.owner), limits,
+              ask.name, [this, &ask, &done, sent](const result<answer>& got) {
+                done.complete(read_settled(got, ask, sent));
               });
 }
 
 result<void> foreign::leave(const ticket& place, const call& limits) {
   auto what = leave_command(place);
   if (!what) return {};
-  auto got = link_->run(link_->of(place.name), *what, limits, place.name);
-  if (!got) return std::move(got).error();
-  return {};
+  auto all = marked_in_doubt(std::move(*what), place.name, place.owner);
+  return read_ended(link_->run(link_->of(place.name), all, limits, place.name), place.name,
+                    place.owner);
 }
 
 void foreign::start_leave(const ticket& place, const call& limits,
                           completion<void>& done) noexcept {
   auto what = leave_command(place);
   if (!what) return done.complete({});
-  link_->post(link_->of(place.name), std::move(*what), limits, place.name,
-              [&done](const result<answer>& got) {
-                done.complete(got ? result<void>{} : result<void>{got.error()});
+  link_->post(link_->of(place.name), marked_in_doubt(std::move(*what), place.name, place.owner),
+              limits, place.name, [this, &place, &done](const result<answer>& got) {
+                done.complete(read_ended(got, place.name, place.owner));
               });
 }
 
 // ---- keeping and giving back
 
 result<void> foreign::read_released(const result<answer>& got, const grant& held) {
-  auto outcome = [&]() -> result<void> {
-    if (!got) return got.error();
-    if (number_in(got->values.front()) == 1) return {};
-    return not_held(held.name, held.owner);
-  }();
+  auto outcome = read_ended(got, held.name, held.owner);
+  if (outcome && number_in(got->values.back()) != 1) outcome = not_held(held.name, held.owner);
   note_released(held, outcome);
   return outcome;
 }
 
 result<void> foreign::release(const grant& held, const call& limits) {
-  auto what = release_command(held);
+  auto what = marked_in_doubt(release_command(held), held.name, held.owner);
   return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
 }
 
 void foreign::start_release(const grant& held, const call& limits,
                             completion<void>& done) noexcept {
   link_->post(
-      link_->of(held.name), release_command(held), limits, held.name,
+      link_->of(held.name), marked_in_doubt(release_command(held), held.name, held.owner), limits,
+      held.name,
       [this, &held, &done](const result<answer>& got) { done.complete(read_released(got, held)); },
       link::sends::now);
+}
+
+namespace {
+
+// So many grants for each script that the server can serve others in between.
+constexpr std::size_t most_per_script = 128;
+
+}  // namespace
+
+command foreign::renew_in_parts(std::span<const renewal> batch) const {
+  auto out = renew_command(batch.first(std::min(most_per_script, batch.size())));
+  for (auto at = most_per_script; at < batch.size(); at += most_per_script)
+    out.then(renew_command(batch.subspan(at, std::min(most_per_script, batch.size() - at))));
+  out.keep_errors();
+  return out;
 }
 
 result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal> batch,
                                    steady_time sent) const {
   if (!got) return got.error();
-  const auto verdicts = got->values.front().text;
-  if (verdicts.size() != batch.size())
-    return unexpected_reply(batch.empty() ? std::string_view{} : batch.front().held->name,
-                            how_.url);
+  const auto& first = got->values.front();
+  if (got->values.size() == 1 && first.is_error())
+    return reply_error(first.text, batch.empty() ? "" : batch.front().held->name, how_.url);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    batch[i].answer = verdicts[i] == '1' ? renewal::verdict::held : renewal::verdict::lost;
+    const auto& script = got->values[i / most_per_script];
+    const auto at = i % most_per_script;
+    const auto verdict = !script.is_error() && at < script.text.size() ? script.text[at] : '?';
+    batch[i].answer = verdict == '1'   ? renewal::verdict::held
+                      : verdict == '0' ? renewal::verdict::lost
+                                       : renewal::verdict::unknown;
     batch[i].valid_from = sent;
   }
   return {};
 }
 
 result<void> foreign::renew(std::span<renewal> batch, const call& limits) {
-  auto what = renew_command(batch);
   const auto sent = clock_.now();
+  auto what = renew_in_parts(batch);
   return read_renewed(link_->run(link_->stream(), what, limits, {}), batch, sent);
 }
 
 void foreign::start_renew(std::span<renewal> batch, const call& limits,
                           completion<void>& done) noexcept {
   const auto sent = clock_.now();
-  link_->post(link_->stream(), renew_command(batch), limits, {},
+  link_->post(link_->stream(), renew_in_parts(batch), limits, {},
               [this, batch, &done, sent](const result<answer>& got) {
                 done.complete(read_renewed(got, batch, sent));
               });
@@ -269,6 +322,7 @@ result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_
   std::vector<lock_info> out;
   for (const auto& name : *names) {
     if (out.size() >= limit) break;
+    if (name == token_counter || name.find(mark_word) != std::string::npos) continue;
     auto info = inspect(name, limits);
     // Something else may have the prefix, too.
     if (!info && info.error().code() == errc::misconfigured) continue;
@@ -324,14 +378,14 @@ class foreign::watching {
     if (is_over()) return finish({});
     heard_ = in_.heard_of(kind_, name_);
     call until = limits_;
-    until.deadline = std::min(limits_.deadline, in_.clock_.now() + 5s);
+    until.deadline = std::min(limits_.deadline, in_.clock_.local().now() + 5s);
     in_.look(kind_, name_, until,
              [this](const result<std::uint64_t>& version) { looked(version); });
   }
 
  private:
   bool is_over() const {
-    return limits_.stop.stop_requested() || in_.clock_.now() >= limits_.deadline;
+    return limits_.stop.stop_requested() || in_.clock_.local().now() >= limits_.deadline;
   }
   void looked(const result<std::uint64_t>& version) {
     if (is_over() || (version && *version != seen_)) return finish({});

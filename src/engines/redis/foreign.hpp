@@ -9,6 +9,7 @@
 #pragma once
 
 #include "engines/awaiting.hpp"
+#include "engines/redis/doubts.hpp"
 #include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
 
@@ -36,6 +37,9 @@ inline std::int64_t number_in(const net::resp::value& v) {
   std::from_chars(v.text.data(), v.text.data() + v.text.size(), out);
   return out;
 }
+
+// Of setnx and its relatives: the name of the last token given, behind the prefix.
+inline constexpr std::string_view token_counter = "holdfast-token";
 
 class foreign : public engine, protected net::channel_listener {
  public:
@@ -85,6 +89,9 @@ class foreign : public engine, protected net::channel_listener {
   void disconnect() noexcept;
 
   std::string key(std::string_view name) const { return how_.prefix + std::string{name}; }
+  // There while a request of an owner that was given up may still be delivered: such a request finds it, and is refused
+  // (HFOVER). Scripts that enter look for it; it is of no interest to programs of others.
+  std::string mark_key(std::string_view name, const owner_id& owner) const;
 
   // ---- what a layout says
 
@@ -123,11 +130,17 @@ class foreign : public engine, protected net::channel_listener {
   const settings how_;
   const class clock& clock_;
   const capabilities caps_;
+  doubts doubts_;
   std::unique_ptr<waits> waits_;
   std::unique_ptr<link> link_;  // goes first: its thread uses everything above
 
  private:
   class watching;
+  command marked(command what, std::string_view name, const owner_id& owner) const;
+  command marked_in_doubt(command what, std::string_view name, const owner_id& owner) const;
+  result<void> read_ended(const result<answer>& got, std::string_view name, const owner_id& owner);
+  result<entered> read_settled(const result<answer>& got, const request& ask, steady_time sent);
+  command renew_in_parts(std::span<const renewal> batch) const;
   result<entered> read_entered(const result<answer>& got, const request& ask, steady_time sent,
                                std::uint64_t heard);
   result<void> read_released(const result<answer>& got, const grant& held);

@@ -1,5 +1,6 @@
 #include "engines/redis/link.hpp"
 
+#include "support/parker.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,9 @@ struct reply_kind {
   std::string_view advice;
 };
 
-// What the server's error codes mean to the caller. The first row whose prefix fits applies.
+// What the server's error codes mean to the caller. The first row whose prefix fits applies. What a server refuses for
+// the state it is in (memory, replicas, read only), it refuses at the first write of a script, so nothing was done; but a
+// right may be missing for the second write, when the first was done.
 constexpr std::array reply_kinds{
     reply_kind{"NOAUTH", errc::denied, "give a password (password_file, password_env)"},
     reply_kind{"WRONGPASS", errc::denied, "check user and password"},
@@ -51,6 +54,7 @@ constexpr std::array reply_kinds{
     reply_kind{"ERR unknown command `HELLO`", errc::misconfigured, "Redis 6.0 or newer is needed"},
     reply_kind{"ERR DB index", errc::misconfigured, "it has no such database"},
     reply_kind{"HFGONE", errc::not_held, "the grant to be upgraded is gone"},
+    reply_kind{"HFOVER", errc::misconfigured, "this attempt was given up before"},
     reply_kind{"HFCAPACITY", errc::misconfigured,
                "it is in use with another capacity; all users of a name must agree on its kind and "
                "its permits"},
@@ -116,10 +120,14 @@ error reply_error(std::string_view reply, std::string_view name, std::string_vie
   const auto inner = unwrapped(reply);
   const auto about = name.empty() ? std::string{store}
                                   : fmt::format("Lock {} on {}", support::quoted(name), store);
-  for (const auto& row : reply_kinds)
-    if (inner.starts_with(row.prefix))
-      return {row.code, fmt::format("{}: the server answered {}: {}.", about,
-                                    support::quoted(reply, 160), row.advice)};
+  for (const auto& row : reply_kinds) {
+    if (!inner.starts_with(row.prefix)) continue;
+    auto sentence = fmt::format("{}: the server answered {}: {}.", about,
+                                support::quoted(reply, 160), row.advice);
+    if (row.code == errc::denied && reply.find("script") != std::string_view::npos)
+      return {row.code, std::move(sentence)};
+    return not_done{row.code, std::move(sentence)};
+  }
   return {errc::protocol, fmt::format("{}: the server answered {}, which is not understood here.",
                                       about, support::quoted(reply, 160))};
 }
@@ -149,7 +157,9 @@ void command::then(const command& other) {
   replies_ += other.replies_;
 }
 
-command::command(std::string_view plain) { resp::append_command(bytes_, {plain}); }
+command::command(std::initializer_list<std::string_view> plain) {
+  resp::append_command(bytes_, plain);
+}
 
 void command::before(const command& other) {
   bytes_.insert(0, other.bytes_);
@@ -193,18 +203,113 @@ void link::connect(bool lifts, const stream_setup& stream, std::span<const scrip
     ++options.greeting_replies;
   }
   for (unsigned i = 0; i < how_.connections; ++i)
-    channels_.push_back(std::make_unique<net::channel>(*reactor_, options));
+    channels_.push_back(std::make_unique<lane>(*reactor_, options));
 
   options = std::move(to_stream);
   options.greeting += stream.commands;
   options.greeting_replies += stream.replies;
   options.listener = stream.listener;
   options.keep_open = true;
-  stream_ = std::make_unique<net::channel>(*reactor_, options);
+  stream_ = std::make_unique<lane>(*reactor_, options);
 }
 
-net::channel& link::of(std::string_view name) noexcept {
+lane& link::of(std::string_view name) noexcept {
   return *channels_[std::hash<std::string_view>{}(name) % channels_.size()];
+}
+
+// ---- silent connections
+
+namespace {
+
+constexpr nanoseconds between_looks = 1s;
+constexpr nanoseconds longest_probe = 2s;
+
+}  // namespace
+
+bool lane::was_silent() noexcept {
+  const auto ended = ended_.load();
+  const bool owed = owes();
+  const bool silent = owed && owed_then_ && ended == ended_then_;
+  owed_then_ = owed;
+  asked_then_ = asked_.load();
+  ended_then_ = ended;
+  return silent;
+}
+
+std::vector<lane*> link::lanes() const {
+  std::vector<lane*> out;
+  for (const auto& one : channels_) out.push_back(one.get());
+  if (stream_) out.push_back(stream_.get());
+  return out;
+}
+
+void link::look_later() {
+  reactor_->at(std::chrono::steady_clock::now() + between_looks, [this] { look(); });
+}
+
+// On the driver's thread, once a second while there is something to look at.
+void link::look() {
+  if (closed_) return;
+  bool goes_on = false;
+  bool silent = false;
+  for (auto* one : lanes()) {
+    goes_on = goes_on || one->owes() || one->was_used();
+    silent = one->was_silent() || silent;
+  }
+  if (silent) suspect();
+  if (goes_on) return look_later();
+  looks_.store(false);
+  // Whoever asked in between has relied on us.
+  const auto all = lanes();
+  const bool any = std::ranges::any_of(all, [](const lane* one) { return one->was_used(); });
+  if (any && !looks_.exchange(true)) look_later();
+}
+
+void link::suspect() {
+  if (suspects_.load(std::memory_order_relaxed) || suspects_.exchange(true)) return;
+  reactor_->post([this] { probe_all(); });
+}
+
+class link::probe final : public net::reply_handler {
+ public:
+  probe(link& in, lane& over) : in_(in), over_(over), generation_(over.generation()) {}
+
+ private:
+  void on_reply(result<std::string_view> frames) noexcept override {
+    auto& in = in_;
+    if (--in.probes_ == 0) in.suspects_.store(false);
+    const bool silent = !frames && frames.error().code() == errc::outcome_unknown;
+    if (silent && !in.closed_ && over_.generation() == generation_)
+      over_.drop({errc::unavailable, "it answered nothing, not even a PING"});
+    delete this;
+  }
+  link& in_;
+  lane& over_;
+  const std::uint64_t generation_;
+};
+
+void link::probe_all() {
+  if (closed_) return;
+  std::string ping;
+  resp::append_command(ping, {"PING"});
+  const net::limits until{std::chrono::steady_clock::now() + longest_probe, {}};
+  ++probes_;  // none ends the round before all have begun
+  for (auto* one : lanes()) {
+    if (one->generation() == 0) continue;
+    ++probes_;
+    one->send(ping, 1, until, *new probe{*this, *one});
+  }
+  if (--probes_ == 0) suspects_.store(false);
+}
+
+link::~link() {
+  if (!reactor_ || getpid() != process_) return;  // after fork() there is nobody to wait for
+  support::parker told;
+  reactor_->post([this, &told] {
+    closed_ = true;
+    told.set(1);
+  });
+  told.wait(steady_time::max());
 }
 
 void link::drain() noexcept {
@@ -217,10 +322,13 @@ void link::drain() noexcept {
 
 error link::about(error why, std::string_view name) {
   if (name.empty()) return why;
-  return {why.code(), fmt::format("Lock {}: {}", support::quoted(name), why.message())};
+  auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
+  if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
+  return {why.code(), std::move(sentence)};
 }
 
-result<answer> link::read(std::string_view frames, unsigned count, std::string_view name) const {
+result<answer> link::read(std::string_view frames, unsigned count, std::string_view name,
+                          bool keeps_errors) const {
   answer out;
   out.frames.reserve(
       std::max<std::size_t>(frames.size(), 64));  // on the heap, so that views survive a move
@@ -230,21 +338,24 @@ result<answer> link::read(std::string_view frames, unsigned count, std::string_v
   for (unsigned i = 0; i < count; ++i) {
     auto value = resp::take(rest);
     if (!value) return std::move(value).error();
-    if (value->is_error()) return reply_error(value->text, name, url_);
+    if (value->is_error() && !keeps_errors) return reply_error(value->text, name, url_);
     out.values.push_back(std::move(*value));
   }
   return out;
 }
 
-result<answer> link::run(net::channel& over, command& what, const call& limits,
-                         std::string_view name) {
+result<answer> link::run(lane& over, command& what, const call& limits, std::string_view name) {
   const auto until = to_net(limits);
   thread_local std::string frames;
+  begin(over);
   auto sent = over.exchange(what.bytes(), what.replies(), until, frames);
   if (sent && is_unknown_script(frames) && what.spell_out())
     sent = over.exchange(what.bytes(), what.replies(), until, frames);
+  finish(over, !sent && sent.error().code() == errc::outcome_unknown);
   if (!sent) return about(std::move(sent).error(), name);
-  return read(frames, what.replies(), name);
+  auto out = read(frames, what.replies(), name, what.keeps_errors());
+  if (out) out->generation = *sent;
+  return out;
 }
 
 result<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
@@ -272,11 +383,13 @@ result<std::vector<std::string>> link::scan(std::string_view head, std::string_v
   return names;
 }
 
-result<answer> link::run(net::channel& over, std::initializer_list<std::string_view> words,
+result<answer> link::run(lane& over, std::initializer_list<std::string_view> words,
                          const call& limits, std::string_view name) {
   std::string request, frames;
   resp::append_command(request, words);
+  begin(over);
   auto sent = over.exchange(request, 1, to_net(limits), frames);
+  finish(over, !sent && sent.error().code() == errc::outcome_unknown);
   if (!sent) return about(std::move(sent).error(), name);
   return read(frames, 1, name);
 }

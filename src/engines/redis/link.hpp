@@ -3,6 +3,11 @@
 // Commands about a lock go over the connection that its name chooses, so a release never overtakes its acquire. One
 // more
 // connection, the stream, carries messages, renewals and signs of life; nothing else waits behind it.
+//
+// A connection whose peer has vanished without a word looks like a slow server. When a request has been given up, or
+// nothing has come for a second although an answer is due, all connections are probed at the same time, and those that
+// stay silent for two more seconds are given up: so whatever call_timeout is, a client is back on new connections within
+// about four seconds.
 #pragma once
 
 #include "engines/redis/scripts.hpp"
@@ -13,6 +18,10 @@
 
 #include <holdfast/engine.hpp>
 
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,7 +39,7 @@ error unexpected_reply(std::string_view name, std::string_view store);
 class command {
  public:
   command(const script& what, std::size_t keys, std::size_t arguments);
-  explicit command(std::string_view plain);  // no script: one word, no arguments
+  explicit command(std::initializer_list<std::string_view> plain);  // no script
   command& operator<<(std::string_view word) {
     net::resp::append_word(bytes_, word);
     return *this;
@@ -46,6 +55,9 @@ class command {
   void before(const command& other);
   // The same call with the whole text of the script, for a server that has forgotten it. False: it is whole already.
   bool spell_out();
+  // Every answer for itself: an error reply to one is a value, and costs the others nothing.
+  void keep_errors() noexcept { keeps_errors_ = true; }
+  bool keeps_errors() const noexcept { return keeps_errors_; }
 
   std::string_view bytes() const noexcept { return bytes_; }
   unsigned replies() const noexcept { return replies_; }
@@ -56,6 +68,7 @@ class command {
   std::size_t lead_ = 0;  // where the script begins
   std::size_t head_ = 0;  // where what spell_out replaces ends
   unsigned replies_ = 1;
+  bool keeps_errors_ = false;
   std::string bytes_;
 };
 
@@ -65,6 +78,24 @@ inline net::limits to_net(const call& limits) { return {limits.deadline, limits.
 struct answer {
   std::string frames;
   std::vector<net::resp::value> values;
+  std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
+};
+
+// A connection, and whether it owes us something.
+class lane final : public net::channel {
+ public:
+  using net::channel::channel;
+  void ask() noexcept { asked_.fetch_add(1, std::memory_order_relaxed); }
+  void ended() noexcept { ended_.fetch_add(1, std::memory_order_relaxed); }
+  bool owes() const noexcept { return asked_.load() != ended_.load(); }
+  // Of the driver's thread: has it owed us an answer since the last look, and none at all has come?
+  bool was_silent() noexcept;
+  bool was_used() const noexcept { return asked_.load() != asked_then_; }
+
+ private:
+  std::atomic<std::uint64_t> asked_{0}, ended_{0};
+  std::uint64_t asked_then_ = 0, ended_then_ = 0;
+  bool owed_then_ = false;
 };
 
 class link {
@@ -77,13 +108,16 @@ class link {
     net::channel_listener* listener = nullptr;
   };
   static result<std::unique_ptr<link>> start(const settings& how);
+  ~link();
+  link(const link&) = delete;
+  link& operator=(const link&) = delete;
   // `lifts`: the token counter is brought up to the clock on every connection (native layout). Once, before any use.
   // `ready`: scripts that the server shall know from the start, because their calls are not waited for: one that had to
   // be sent again would come after what was asked behind it.
   void connect(bool lifts, const stream_setup& stream, std::span<const script* const> ready);
 
-  net::channel& of(std::string_view name) noexcept;
-  net::channel& stream() noexcept { return *stream_; }
+  lane& of(std::string_view name) noexcept;
+  lane& stream() noexcept { return *stream_; }
   net::reactor& driver() noexcept { return *reactor_; }
   const std::string& url() const noexcept { return url_; }
   // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes
@@ -92,10 +126,10 @@ class link {
   void drain() noexcept;
 
   // On this thread. Error replies are errors; a script that the server does not know is sent whole.
-  result<answer> run(net::channel& over, command& what, const call& limits, std::string_view name);
+  result<answer> run(lane& over, command& what, const call& limits, std::string_view name);
   // One plain command.
-  result<answer> run(net::channel& over, std::initializer_list<std::string_view> words,
-                     const call& limits, std::string_view name = {});
+  result<answer> run(lane& over, std::initializer_list<std::string_view> words, const call& limits,
+                     std::string_view name = {});
 
   // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
   // space, so that the server never stands still for it as it does for KEYS.
@@ -106,11 +140,12 @@ class link {
   // request leaves at once, from this thread, and its answer may come a little later.
   enum class sends : std::uint8_t { soon, now };
   template <class Finish>
-  void post(net::channel& over, command what, const call& limits, std::string_view name,
-            Finish finish, sends when = sends::soon) noexcept;
+  void post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
+            sends when = sends::soon) noexcept;
 
-  // All frames as values; the first error reply, if any, as an error.
-  result<answer> read(std::string_view frames, unsigned count, std::string_view name) const;
+  // All frames as values; the first error reply, if any, as an error unless they are kept.
+  result<answer> read(std::string_view frames, unsigned count, std::string_view name,
+                      bool keeps_errors = false) const;
   // A failure of the connection, with the lock that was asked for (may be empty).
   static error about(error why, std::string_view name);
   static bool is_unknown_script(std::string_view frames) noexcept {
@@ -120,19 +155,41 @@ class link {
 
  private:
   explicit link(const settings& how) : how_(how), url_(how.url) {}
+
+  // Somebody asks; and has an answer, or none.
+  void begin(lane& over) {
+    over.ask();
+    if (!looks_.load(std::memory_order_relaxed) && !looks_.exchange(true)) look_later();
+  }
+  void finish(lane& over, bool unanswered) {
+    over.ended();
+    if (unanswered) suspect();
+  }
+  class probe;
+  std::vector<lane*> lanes() const;
+  void look_later();
+  void look();
+  void suspect();
+  void probe_all();
+
   const settings how_;
   const std::string url_;
+  const pid_t process_ = getpid();
   std::unique_ptr<net::reactor> reactor_;
-  std::vector<std::unique_ptr<net::channel>> channels_;
-  std::unique_ptr<net::channel> stream_;
+  std::atomic<bool> looks_{false};     // a look at the connections is planned
+  std::atomic<bool> suspects_{false};  // all are being probed, or about to be
+  bool closed_ = false;                // this and the next one of the driver's thread
+  std::size_t probes_ = 0;             // unanswered ones
+  std::vector<std::unique_ptr<lane>> channels_;
+  std::unique_ptr<lane> stream_;
 };
 
 template <class Finish>
-void link::post(net::channel& over, command what, const call& limits, std::string_view name,
-                Finish finish, sends when) noexcept {
+void link::post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
+                sends when) noexcept {
   class posted final : public net::reply_handler {
    public:
-    posted(link& from, net::channel& on, command asked, const call& until, std::string_view about,
+    posted(link& from, lane& on, command asked, const call& until, std::string_view about,
            Finish then)
         : link_(from),
           on_(on),
@@ -141,6 +198,7 @@ void link::post(net::channel& over, command what, const call& limits, std::strin
           name_(about),
           finish_(std::move(then)) {}
     void start(sends how) noexcept {
+      link_.begin(on_);
       if (how == sends::now) {
         on_.send_now(what_.bytes(), what_.replies(), limits_, *this);
       } else {
@@ -150,15 +208,18 @@ void link::post(net::channel& over, command what, const call& limits, std::strin
 
    private:
     void on_reply(result<std::string_view> frames) noexcept override {
+      link_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
       if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
-      auto outcome = frames ? link_.read(*frames, what_.replies(), name_)
+      auto outcome = frames ? link_.read(*frames, what_.replies(), name_, what_.keeps_errors())
                             : result<answer>{about(std::move(frames).error(), name_)};
+      // We are on the thread that opens connections, so this is the one that answered, or none.
+      if (outcome) outcome->generation = on_.generation();
       auto finish_with = std::move(finish_);
       delete this;
       finish_with(std::move(outcome));
     }
     link& link_;
-    net::channel& on_;
+    lane& on_;
     command what_;
     const net::limits limits_;
     const std::string_view name_;  // the caller keeps it alive until the end

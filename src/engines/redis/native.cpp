@@ -39,6 +39,8 @@ capabilities describe(const settings& how) {
   if (how.grace > 0ns) {
     caps.dead_holder_bound = how.grace + how.grace / 4 + 250ms;
     caps.longest_validity = how.grace;
+    caps.validity_setting =
+        fmt::format("grace={} in the store's address", format_duration(how.grace));
   }
   caps.exclusion =
       "While the server keeps its data and its clock neither jumps nor runs more than 1 % apart "
@@ -59,6 +61,9 @@ capabilities describe(const settings& how) {
                 "this off, and then a dead holder is noticed after its ttl.",
                 format_duration(how.grace))
           : "Dead holders are noticed after their ttl (?grace=0). Redis Cluster is not supported.";
+  caps.limits +=
+      " A request that was given up and is delivered within ten minutes has no effect; one that a "
+      "proxy delivers still later may take the lock for the length of its ttl.";
   return caps;
 }
 
@@ -98,12 +103,7 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   self->link_->connect(true, stream, std::array{&scripts::release()});
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
-  if (auto there = self->prove_presence(soon); !there) {
-    // Nothing was asked for yet, so nothing is unknown.
-    auto why = std::move(there).error();
-    if (why.code() != errc::outcome_unknown) return why;
-    return error{errc::unavailable, why.message()};
-  }
+  if (auto there = self->prove_presence(soon); !there) return std::move(there).error();
   return std::unique_ptr<engine>{std::move(self)};
 }
 
@@ -114,21 +114,18 @@ native::~native() {
 // ---- asking
 
 result<entered> native::enter(const request& ask, const call& limits) {
-  if (!is_present(clock_.now()))
-    if (auto there = prove_presence(limits, ask.name); !there) {
-      if (there.error().code() != errc::outcome_unknown) return std::move(there).error();
-      return error{errc::unavailable, there.error().message()};  // the request itself was not sent
-    }
+  if (auto there = prove_presence(limits, ask.name); !there) return std::move(there).error();
   auto what = enter_command(ask);
-  const auto sent = clock_.now();
+  const auto sent = send_now();
   const auto got = link_->run(link_->of(ask.name), what, limits, ask.name);
   return undo_unless_replicated(read_entered(got, ask, sent), got, ask, limits);
 }
 
 void native::start_enter(const request& ask, const call& limits,
                          completion<entered>& done) noexcept {
-  const auto go_on = [this, &ask, &limits, &done] {
-    const auto sent = clock_.now();
+  when_present(limits, ask.name, [this, &ask, &limits, &done](const result<void>& there) {
+    if (!there) return done.complete(there.error());
+    const auto sent = send_now();
     link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
                 [this, &ask, &limits, &done, sent](const result<answer>& got) {
                   auto out = read_entered(got, ask, sent);
@@ -136,15 +133,7 @@ void native::start_enter(const request& ask, const call& limits,
                     return done.complete(std::move(out));
                   start_undo(ask, limits, done);
                 });
-  };
-  if (is_present(clock_.now())) return go_on();
-  const auto sent = clock_.now();
-  link_->post(link_->stream(), time_command(), limits, ask.name,
-              [this, &done, go_on, sent](const result<answer>& got) {
-                if (auto there = note_presence(got, sent); !there)
-                  return done.complete(error{errc::unavailable, there.error().message()});
-                go_on();
-              });
+  });
 }
 
 bool native::enough_replicas(const answer& got) const {
@@ -166,7 +155,7 @@ error too_few_replicas(std::string_view name, std::string_view store, unsigned w
 result<entered> native::undo_unless_replicated(result<entered> got, const result<answer>& from,
                                                const request& ask, const call& limits) {
   if (!got || got->what != entered::kind::granted || enough_replicas(*from)) return got;
-  auto undo = release_command(scripts::leave(), ask.name, ask.owner);
+  auto undo = leave_command(ask.name, ask.owner, false);
   if (auto gone = link_->run(link_->of(ask.name), undo, limits, ask.name); !gone)
     return error{errc::outcome_unknown, gone.error().message()};
   return too_few_replicas(ask.name, how_.url, how_.wait_replicas);
@@ -174,8 +163,8 @@ result<entered> native::undo_unless_replicated(result<entered> got, const result
 
 void native::start_undo(const request& ask, const call& limits,
                         completion<entered>& done) noexcept {
-  link_->post(link_->of(ask.name), release_command(scripts::leave(), ask.name, ask.owner), limits,
-              ask.name, [this, &ask, &done](const result<answer>& gone) {
+  link_->post(link_->of(ask.name), leave_command(ask.name, ask.owner, false), limits, ask.name,
+              [this, &ask, &done](const result<answer>& gone) {
                 if (!gone)
                   return done.complete(error{errc::outcome_unknown, gone.error().message()});
                 done.complete(too_few_replicas(ask.name, how_.url, how_.wait_replicas));
@@ -192,22 +181,19 @@ result<std::vector<grant>> native::enter_all(std::span<const request> asks, cons
 void native::start_enter_all(std::span<const request> asks, const call& limits,
                              completion<std::vector<grant>>& done) noexcept {
   if (how_.wait_replicas > 0) return done.complete(std::vector<grant>{});
-  const auto go_on = [this, asks, &limits, &done] {
-    const auto sent = clock_.now();
-    const auto name = asks.front().name;
-    link_->post(link_->of(name), enter_all_command(asks), limits, name,
-                [this, asks, &done, sent](const result<answer>& got) {
-                  done.complete(read_all(got, asks, sent));
-                });
-  };
-  if (is_present(clock_.now())) return after_releases(asks, limits, go_on);
-  const auto sent = clock_.now();
-  link_->post(link_->stream(), time_command(), limits, {},
-              [this, asks, &limits, &done, go_on, sent](const result<answer>& got) {
-                if (auto there = note_presence(got, sent); !there)
-                  return done.complete(error{errc::unavailable, there.error().message()});
-                after_releases(asks, limits, go_on);
-              });
+  when_present(limits, asks.front().name, [this, asks, &limits, &done](const result<void>& there) {
+    if (!there) return done.complete(there.error());
+    after_releases(asks, limits, [this, asks, &limits, &done] {
+      const auto sent = send_now();
+      const auto name = asks.front().name;
+      link_->post(link_->of(name), enter_all_command(asks), limits, name,
+                  [this, asks, &done, sent](const result<answer>& got) {
+                    auto out = read_all(got, asks, sent);
+                    for (const auto& ask : asks) doubts_.note(ask.owner, out);
+                    done.complete(std::move(out));
+                  });
+    });
+  });
 }
 
 // One script, one connection; but releases of these names may still be under way on the others. An answer to anything
@@ -215,36 +201,38 @@ void native::start_enter_all(std::span<const request> asks, const call& limits,
 void native::after_releases(std::span<const request> asks, const call& limits,
                             std::function<void()> then) {
   if (releases_sent_.load(std::memory_order_relaxed) == 0) return then();
-  std::set<net::channel*> on;
+  std::set<lane*> on;
   for (const auto& ask : asks) on.insert(&link_->of(ask.name));
   const auto left = std::make_shared<std::atomic<std::size_t>>(on.size());
   for (auto* one : on)
-    link_->post(*one, command{"PING"}, limits, {}, [left, then](const result<answer>&) {
+    link_->post(*one, command({"PING"}), limits, {}, [left, then](const result<answer>&) {
       if (left->fetch_sub(1) == 1) then();
     });
 }
 
 // With wait_replicas a grant whose answer was lost is not yet one, like a grant by message: asking again makes it one.
 result<entered> native::read_settled(const result<answer>& got, const request& ask,
-                                     steady_time sent) {
+                                     const sending& sent) {
   auto out = read_entered(got, ask, sent);
+  if (out && out->what == entered::kind::busy) forget(ask.owner);
   if (how_.wait_replicas == 0 || !out || out->what != entered::kind::granted) return out;
   out->what = entered::kind::waiting;
-  out->waiting = ticket{ask.name, ask.owner, 0, clock_.now()};
+  out->waiting = ticket{ask.name, ask.owner};
+  out->waiting.recheck_at = clock_.now();
   return out;
 }
 
 result<entered> native::settle(const request& ask, const call& limits) {
-  auto what = owner_command(scripts::settle(), ask.name, ask.owner);
-  const auto sent = clock_.now();
+  auto what = settle_command(ask);
+  const auto sent = send_now();
   return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
 }
 
 void native::start_settle(const request& ask, const call& limits,
                           completion<entered>& done) noexcept {
-  const auto sent = clock_.now();
-  link_->post(link_->of(ask.name), owner_command(scripts::settle(), ask.name, ask.owner), limits,
-              ask.name, [this, &ask, &done, sent](const result<answer>& got) {
+  const auto sent = send_now();
+  link_->post(link_->of(ask.name), settle_command(ask), limits, ask.name,
+              [this, &ask, &done, sent](const result<answer>& got) {
                 done.complete(read_settled(got, ask, sent));
               });
 }
@@ -267,9 +255,14 @@ progress native::read_push(const std::optional<pushed_grant>& news, const ticket
   out.is_granted = true;
   const auto from =
       server_instant(news->server_us, server_offset_.load(std::memory_order_relaxed), clock_.now());
-  out.granted =
-      believed(place.name, place.owner, news->mode, news->weight, news->token, from, news->ttl);
+  out.granted = believed(place.name, place.owner, news->mode, news->weight, news->token, from,
+                         news->ttl, news->session);
   return out;
+}
+
+// The store said "waiting" when its last token was the handle, so an older grant answers something else.
+waits::judge native::news_for(const ticket& place) {
+  return [after = place.handle](const pushed_grant& news) { return news.token.value > after; };
 }
 
 result<progress> native::await(const ticket& place, const call& limits) {
@@ -277,10 +270,13 @@ result<progress> native::await(const ticket& place, const call& limits) {
   std::optional<pushed_grant> news;
   call only_stop;
   only_stop.stop = limits.stop;
-  waits_->for_grant(place.owner.sequence, only_stop, [&](std::optional<pushed_grant> what) {
-    news = what;
-    bed.set(1);
-  });
+  waits_->for_grant(
+      place.owner.sequence, only_stop,
+      [&](std::optional<pushed_grant> what) {
+        news = what;
+        bed.set(1);
+      },
+      news_for(place));
   if (bed.wait(limits.deadline) == 0) {
     waits_->look_again(place.owner.sequence);  // or the news is on its way already
     bed.wait(steady_time::max());
@@ -290,40 +286,37 @@ result<progress> native::await(const ticket& place, const call& limits) {
 
 void native::start_await(const ticket& place, const call& limits,
                          completion<progress>& done) noexcept {
-  waits_->for_grant(place.owner.sequence, limits,
-                    [this, &place, &done](const std::optional<pushed_grant>& news) {
-                      done.complete(read_push(news, place));
-                    });
+  waits_->for_grant(
+      place.owner.sequence, limits,
+      [this, &place, &done](const std::optional<pushed_grant>& news) {
+        done.complete(read_push(news, place));
+      },
+      news_for(place));
 }
 
 result<void> native::leave(const ticket& place, const call& limits) {
-  auto what = release_command(scripts::leave(), place.name, place.owner);
-  auto got = link_->run(link_->of(place.name), what, limits, place.name);
-  waits_->forget(place.owner.sequence);
-  if (!got) return std::move(got).error();
-  return {};
+  auto what = leave_command(place.name, place.owner, place.replacing);
+  return read_left(link_->run(link_->of(place.name), what, limits, place.name), place);
 }
 
 void native::start_leave(const ticket& place, const call& limits, completion<void>& done) noexcept {
-  link_->post(link_->of(place.name), release_command(scripts::leave(), place.name, place.owner),
+  link_->post(link_->of(place.name), leave_command(place.name, place.owner, place.replacing),
               limits, place.name, [this, &place, &done](const result<answer>& got) {
-                waits_->forget(place.owner.sequence);
-                done.complete(got ? result<void>{} : result<void>{got.error()});
+                done.complete(read_left(got, place));
               });
 }
 
 // ---- giving back
 
 result<void> native::release(const grant& held, const call& limits) {
-  auto what = release_command(scripts::release(), held.name, held.owner);
+  auto what = release_command(held.name, held.owner);
   return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
 }
 
 void native::start_release(const grant& held, const call& limits, completion<void>& done) noexcept {
   releases_sent_.fetch_add(1, std::memory_order_relaxed);
   link_->post(
-      link_->of(held.name), release_command(scripts::release(), held.name, held.owner), limits,
-      held.name,
+      link_->of(held.name), release_command(held.name, held.owner), limits, held.name,
       [this, &held, &done](const result<answer>& got) {
         releases_sent_.fetch_sub(1, std::memory_order_relaxed);
         done.complete(read_released(got, held));
@@ -335,14 +328,14 @@ result<grant> native::downgrade(const grant& held, lock_mode to, const call& lim
   command what{scripts::downgrade(), 2, 3};
   what << key('l', held.name) << how_.prefix + "t" << owner_text(held.owner)
        << std::string(1, letter_of(to)) << std::to_string(weight_of(to));
-  const auto sent = clock_.now();
+  const auto sent = send_now();
   const auto got = link_->run(link_->of(held.name), what, limits, held.name);
   if (!got) return got.error();
   const auto& items = got->values.front().items;
   if (items.size() != 2) return read_released(got, held).error();
   const auto ttl = unpack(held.handle).ttl;
   return believed(held.name, held.owner, to, weight_of(to), held.token,
-                  sent + std::chrono::milliseconds{items[1].integer} - ttl, ttl);
+                  sent.at + std::chrono::milliseconds{items[1].integer} - ttl, ttl, sent.session);
 }
 
 // ---- messages
@@ -380,6 +373,7 @@ void native::on_message(std::string_view text) {
   if (!owner) return;
   if (kind == "n") return waits_->look_again(owner->sequence);
   if (kind == "l") {
+    forget(*owner);
     listener_.on_lost(*owner,
                       text == "revoked" ? "it was revoked" : "its ttl passed without a renewal");
     return;
@@ -391,14 +385,20 @@ void native::on_message(std::string_view text) {
   won.server_us = next_number<std::int64_t>(text);
   won.mode = mode_in(next_word(text));
   won.weight = next_number<std::uint64_t>(text);
+  won.session = hearing_;
   // That the message reached us proves that we were listening when it was sent.
-  rise_presence(
-      server_instant(won.server_us, server_offset_.load(std::memory_order_relaxed), clock_.now()));
+  const auto now = clock_.now();
+  const auto then =
+      server_instant(won.server_us, server_offset_.load(std::memory_order_relaxed), now);
+  belief_.proven(won.session, then, now);
   waits_->granted(owner->sequence, won);
 }
 
 // This may be another server, or the same without its data: the next renewal asks about every grant.
-void native::on_up(std::uint64_t) noexcept { up_since_.store(clock_.now()); }
+void native::on_up(std::uint64_t generation) noexcept {
+  hearing_ = generation;
+  belief_.begin(generation, clock_.now());
+}
 
 // Messages may be lost from now on until we listen again, so nobody waits for one: all look for themselves.
 void native::on_down(const error&) noexcept { waits_->look_again_all(); }

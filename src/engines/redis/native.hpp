@@ -3,14 +3,14 @@
 // Acquire, uncontended: one script, three calls inside the server, one round trip. Contended: the script queues us and
 // our client hears of the grant on its own channel, hf:c:CLIENT; whoever releases has granted it in the same script.
 //
-// Presence. With a grace (?grace=, 1 s unless told otherwise) the store may take our locks when nobody has listened
-// to our
-// channel for that long, although their ttl has not passed. So a lease must not be believed for longer than the grace
-// after the last proof that we were listening. The proof is an answered command on the very connection that listens:
-// connections do not come back to life, so we were listening at least until that command was sent. Every grant is thus
-// reported with a ttl of at most the grace, core renews it that often, and renew() turns most of those renewals into
-// one
-// TIME command; the store itself is asked at a third of the real ttl (kept in grant.handle).
+// Presence. With a grace (?grace=, 3 s unless told otherwise) the store may take our locks when nobody has listened to
+// our channel for that long, although their ttl has not passed. So a lease must not be believed for longer than the
+// grace after the last proof that we were listening. The proof is an answered command on the very connection that
+// listens: connections do not come back to life, so we were listening at least until that command was sent. It counts
+// for grants that the store made, or was asked about, while that connection was there (session_belief.hpp): between two
+// connections the store may have given them away. Core renews what is so believed a few times per grace (see
+// believed_ttl), and start_renew() turns most of those renewals into one TIME command; the store itself is asked at a
+// third of the real ttl (kept in grant.handle), and by renew() always.
 //
 // The clock of the server. A grant by message counts from the instant at which the releaser's script ran. The message
 // says when that was by the server's clock, and answered commands tell how that clock relates to ours: not later than
@@ -18,8 +18,10 @@
 #pragma once
 
 #include "engines/modes.hpp"
+#include "engines/redis/doubts.hpp"
 #include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
+#include "engines/session_belief.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -90,24 +92,35 @@ class native final : public engine, private net::channel_listener {
   std::string owner_text(const owner_id& owner) const;
   std::string meta(std::string_view label) const;
   command enter_command(const request& ask) const;
-  command owner_command(const script& what, std::string_view name, const owner_id& owner) const;
-  command release_command(const script& what, std::string_view name, const owner_id& owner) const;
+  command settle_command(const request& ask) const;
+  command release_command(std::string_view name, const owner_id& owner) const;
+  command leave_command(std::string_view name, const owner_id& owner, bool place_only) const;
   command enter_all_command(std::span<const request> asks) const;
   command count_command(const counter_request& ask) const;
   command observe_command(watch_kind kind, std::string_view name) const;
-  result<entered> read_entered(const result<answer>& got, const request& ask, steady_time sent);
+  // When a request was sent, and in which session.
+  struct sending {
+    steady_time at;
+    std::uint64_t session;
+  };
+  sending send_now() const;
+  result<entered> read_entered(const result<answer>& got, const request& ask, const sending& sent);
   result<std::vector<grant>> read_all(const result<answer>& got, std::span<const request> asks,
-                                      steady_time sent) const;
-  result<void> read_released(const result<answer>& got, const grant& held) const;
+                                      const sending& sent) const;
+  result<void> read_released(const result<answer>& got, const grant& held);
+  result<void> read_left(const result<answer>& got, const ticket& place);
+  void forget(
+      const owner_id& owner);  // it is done with: nothing that was kept of it counts any more
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
   command inspect_command(std::string_view name) const;
   result<lock_info> read_inspected(const result<answer>& got, std::string_view name) const;
   std::optional<lock_info> read_info(const net::resp::value& got, std::string_view name) const;
 
-  // A grant whose ttl the store counts from `from` on, as far as we may believe in it.
+  // A grant whose ttl the store counts from `from` on, as far as we may believe in it in this session.
   grant believed(std::string_view name, const owner_id& owner, lock_mode mode, std::uint64_t weight,
-                 fencing_token token, steady_time from, nanoseconds ttl) const;
-  steady_time believed_from(steady_time from, nanoseconds ttl) const;
+                 fencing_token token, steady_time from, nanoseconds ttl,
+                 std::uint64_t session) const;
+  steady_time believed_from(steady_time from, nanoseconds ttl, std::uint64_t session) const;
   nanoseconds believed_ttl(nanoseconds ttl) const;
   // grant.handle: the real ttl, and since when the store counts it.
   struct real_term {
@@ -116,27 +129,35 @@ class native final : public engine, private net::channel_listener {
   };
   std::uint64_t pack(const real_term& term) const;
   real_term unpack(std::uint64_t handle) const;
+  real_term term_of(const grant& held) const;  // REQUIRES: renewed_guard_ is held
   void note_server_time(std::int64_t server_us, steady_time sent) noexcept;
 
   // Presence (native_renew.cpp).
   command time_command() const;
-  bool is_present(steady_time now) const noexcept;
-  void rise_presence(steady_time to) noexcept;
+  bool is_present(steady_time now) const;
   result<void> note_presence(const result<answer>& got, steady_time sent);
   result<void> prove_presence(const call& limits, std::string_view for_lock = {});
-  std::vector<std::size_t> due_for_renewal(std::span<const renewal> batch, steady_time now);
-  command renew_command(std::span<const renewal> batch, const std::vector<std::size_t>& due) const;
-  result<void> conclude_renewal(std::span<renewal> batch, const std::vector<std::size_t>& due,
+  // then() with the presence proven, or with why it could not be: then nothing was sent.
+  void when_present(const call& limits, std::string_view for_lock,
+                    std::function<void(result<void>)> then);
+  using indices = std::vector<std::size_t>;
+  indices due_for_renewal(std::span<const renewal> batch, steady_time now);
+  command renew_command(std::span<const renewal> batch, const indices& due) const;
+  result<void> conclude_renewal(std::span<renewal> batch, const indices& due,
                                 const result<answer>& got, steady_time sent);
+  void conclude_asked(std::span<renewal> batch, const indices& due, const answer& got,
+                      steady_time sent);
+  void conclude_unasked(std::span<renewal> batch, const indices& due, std::uint64_t session);
 
   result<entered> undo_unless_replicated(result<entered> got, const result<answer>& from,
                                          const request& ask, const call& limits);
   void after_releases(std::span<const request> asks, const call& limits,
                       std::function<void()> then);
   void start_undo(const request& ask, const call& limits, completion<entered>& done) noexcept;
-  result<entered> read_settled(const result<answer>& got, const request& ask, steady_time sent);
+  result<entered> read_settled(const result<answer>& got, const request& ask, const sending& sent);
   bool enough_replicas(const answer& got) const;
   progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
+  static waits::judge news_for(const ticket& place);
   result<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
                             const call& limits);
 
@@ -152,13 +173,13 @@ class native final : public engine, private net::channel_listener {
   const std::string client_;  // 32 hex digits
   const std::string who_;     // "HOST PID "
   capabilities caps_;
-  std::atomic<std::int64_t> present_at_{0};     // steady ns: listening at that time
+  session_belief belief_;                       // a session is a connection that listens
+  std::uint64_t hearing_ = 0;                   // the session of messages; of the driver's thread
   std::atomic<std::int64_t> server_offset_{0};  // steady ns - server ns, at least
-  std::atomic<steady_time> up_since_{};         // of the connection that listens
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::mutex renewed_guard_;
-  std::unordered_map<std::uint64_t, steady_time>
-      renewed_at_;  // by sequence: the ttl counts from then
+  std::unordered_map<std::uint64_t, real_term> renewed_;  // by sequence, of those that were
+  doubts doubts_;
   std::unique_ptr<waits> waits_;
   std::unique_ptr<link> link_;  // goes first: its thread uses everything above
 };

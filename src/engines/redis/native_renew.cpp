@@ -1,8 +1,13 @@
 // Renewals and presence of the native layout; native.hpp says why there are two.
 #include "engines/redis/native.hpp"
+#include "support/text.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
+#include <numeric>
 
 namespace holdfast::engines::redis {
 
@@ -10,8 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::size_t most_per_script = 128;
+
 std::int64_t ns(steady_time t) { return nanoseconds{t.time_since_epoch()}.count(); }
-steady_time instant(std::int64_t ns) { return steady_time{nanoseconds{ns}}; }
 
 // The whole ttl, less what two clocks may differ.
 nanoseconds trusted(nanoseconds ttl, unsigned ppm) {
@@ -22,29 +28,32 @@ nanoseconds trusted(nanoseconds ttl, unsigned ppm) {
 
 // ---- what to believe
 
+// Core renews at a third of the ttl that we report. A third of the grace would be too late: a server that then stands
+// still for two thirds of it would cost the lease. So more is reported, and counted from earlier: the end is the same
+// (see believed_from), and renewals come every ninth of the grace, so that a pause of five sixths of it is survived.
 nanoseconds native::believed_ttl(nanoseconds ttl) const {
-  return how_.grace > nanoseconds::zero() ? std::min(ttl, how_.grace) : ttl;
+  return how_.grace > nanoseconds::zero() ? std::min(ttl, how_.grace + how_.grace / 3) : ttl;
 }
 
-// Two ends bound a grant: that of its ttl, and the grace after the last proof of presence. The earlier one counts.
-steady_time native::believed_from(steady_time from, nanoseconds ttl) const {
+// Two ends bound a grant: that of its ttl, and the grace after the last proof of the session on which it counts. The
+// earlier one counts.
+steady_time native::believed_from(steady_time from, nanoseconds ttl, std::uint64_t session) const {
   if (how_.grace == nanoseconds::zero()) return from;
   const auto believed = believed_ttl(ttl);
   const auto by_ttl = believed == ttl ? from + ttl : from + trusted(ttl, caps_.drift_ppm);
-  const auto by_presence = instant(present_at_.load(std::memory_order_relaxed)) + how_.grace;
-  return std::min(by_ttl, by_presence) - believed;
+  return std::min(by_ttl, belief_.proven_at(session) + how_.grace) - believed;
 }
 
 grant native::believed(std::string_view name, const owner_id& owner, lock_mode mode,
-                       std::uint64_t weight, fencing_token token, steady_time from,
-                       nanoseconds ttl) const {
+                       std::uint64_t weight, fencing_token token, steady_time from, nanoseconds ttl,
+                       std::uint64_t session) const {
   grant out;
   out.name = name;
   out.owner = owner;
   out.mode = mode;
   out.weight = weight;
   out.token = token;
-  out.valid_from = believed_from(from, ttl);
+  out.valid_from = believed_from(from, ttl, session);
   out.ttl = believed_ttl(ttl);
   out.handle = pack({from, std::chrono::ceil<milliseconds>(ttl)});
   return out;
@@ -64,46 +73,95 @@ native::real_term native::unpack(std::uint64_t handle) const {
           milliseconds{static_cast<std::int64_t>(handle & 0xffffffffU)}};
 }
 
+native::real_term native::term_of(const grant& held) const {
+  const auto known = renewed_.find(held.owner.sequence);
+  return known == renewed_.end() ? unpack(held.handle) : known->second;
+}
+
 // ---- presence
 
-bool native::is_present(steady_time now) const noexcept {
+bool native::is_present(steady_time now) const {
   return how_.grace == nanoseconds::zero() ||
-         now - instant(present_at_.load(std::memory_order_relaxed)) < how_.grace / 2;
+         now - belief_.proven_at(belief_.current()) < how_.grace / 2;
 }
 
 void native::note_server_time(std::int64_t server_us, steady_time sent) noexcept {
   server_offset_.store(ns(sent) - server_us * 1000, std::memory_order_relaxed);
 }
 
-void native::rise_presence(steady_time to) noexcept {
-  const auto value = ns(to);
-  auto now = present_at_.load(std::memory_order_relaxed);
-  while (now < value && !present_at_.compare_exchange_weak(now, value, std::memory_order_relaxed)) {
-  }
-}
-
-command native::time_command() const { return command{"TIME"}; }
+command native::time_command() const { return command({"TIME"}); }
 
 // An answer to TIME on the stream: we were listening when it was sent, and know the server's clock.
 result<void> native::note_presence(const result<answer>& got, steady_time sent) {
   if (!got) return got.error();
-  const auto& time = got->values.front().items;
-  if (time.size() != 2) return unexpected_reply({}, how_.url);
+  const auto& first = got->values.front();
+  if (first.is_error()) return reply_error(first.text, {}, how_.url);
+  if (first.items.size() != 2) return unexpected_reply({}, how_.url);
   std::int64_t seconds = 0, micros = 0;
   const auto read = [](std::string_view text, std::int64_t& into) {
     std::from_chars(text.data(), text.data() + text.size(), into);
   };
-  read(time[0].text, seconds);
-  read(time[1].text, micros);
+  read(first.items[0].text, seconds);
+  read(first.items[1].text, micros);
   note_server_time(seconds * 1'000'000 + micros, sent);
-  rise_presence(sent);
+  if (got->generation != 0) belief_.proven(got->generation, sent, clock_.now());
   return {};
 }
 
+namespace {
+
+// What was asked for was not sent, whatever became of the question about the presence.
+error not_sent(const error& why) {
+  return not_done{why.code() == errc::outcome_unknown ? errc::unavailable : why.code(),
+                  why.message()};
+}
+
+error comes_and_goes(std::string_view name, std::string_view store) {
+  return {errc::unavailable,
+          fmt::format("Lock {} on {}: the connection for messages is lost again and again.",
+                      support::quoted(name), store)};
+}
+
+constexpr int most_proofs = 3;  // a connection may be lost right after its answer
+
+}  // namespace
+
 result<void> native::prove_presence(const call& limits, std::string_view for_lock) {
-  auto what = time_command();
-  const auto sent = clock_.now();
-  return note_presence(link_->run(link_->stream(), what, limits, for_lock), sent);
+  for (int i = 0; i < most_proofs; ++i) {
+    if (belief_.current() != 0 && is_present(clock_.now())) return {};
+    auto what = time_command();
+    const auto sent = clock_.now();
+    const auto got = link_->run(link_->stream(), what, limits, for_lock);
+    if (auto there = note_presence(got, sent); !there) return not_sent(there.error());
+  }
+  if (is_present(clock_.now())) return {};
+  return comes_and_goes(for_lock, how_.url);
+}
+
+void native::when_present(const call& limits, std::string_view for_lock,
+                          std::function<void(result<void>)> then) {
+  struct proving {
+    native& in;
+    const call& limits;
+    const std::string_view for_lock;
+    const std::function<void(result<void>)> then;
+    int left = most_proofs;
+
+    static void go_on(const std::shared_ptr<proving>& self) {
+      auto& in = self->in;
+      if (in.is_present(in.clock_.now())) return self->then({});
+      if (self->left-- == 0) return self->then(comes_and_goes(self->for_lock, in.how_.url));
+      const auto sent = in.clock_.now();
+      in.link_->post(in.link_->stream(), in.time_command(), self->limits, self->for_lock,
+                     [self, sent](const result<answer>& got) {
+                       auto there = self->in.note_presence(got, sent);
+                       if (!there) return self->then(not_sent(there.error()));
+                       go_on(self);
+                     });
+    }
+  };
+  if (is_present(clock_.now())) return then({});
+  proving::go_on(std::make_shared<proving>(*this, limits, for_lock, std::move(then)));
 }
 
 // ---- renewal
@@ -111,17 +169,15 @@ result<void> native::prove_presence(const call& limits, std::string_view for_loc
 // Core renews every grant within the grace; the store is asked for those that have used up a third of their real ttl.
 // Those that are half-way to it go along, so that all fall into step and cost one command per ttl/3. Those from before
 // this connection are asked for at once.
-std::vector<std::size_t> native::due_for_renewal(std::span<const renewal> batch, steady_time now) {
-  std::vector<std::size_t> due;
+native::indices native::due_for_renewal(std::span<const renewal> batch, steady_time now) {
+  indices due;
   bool must = false;
+  const auto session = belief_.current();
   const std::lock_guard lock{renewed_guard_};
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const auto& held = *batch[i].held;
-    const auto known = renewed_at_.find(held.owner.sequence);
-    const auto [granted, ttl] = unpack(held.handle);
-    const auto last = known == renewed_at_.end() ? granted : known->second;
+    const auto [last, ttl] = term_of(*batch[i].held);
     const auto age = now - last;
-    const bool at_once = believed_ttl(ttl) == ttl || last < up_since_.load();  // or as core says
+    const bool at_once = believed_ttl(ttl) == ttl || belief_.covering(last) != session;
     if (at_once || age >= ttl / 6) due.push_back(i);
     must = must || at_once || age >= ttl / 3;
   }
@@ -129,24 +185,36 @@ std::vector<std::size_t> native::due_for_renewal(std::span<const renewal> batch,
   return due;
 }
 
-command native::renew_command(std::span<const renewal> batch,
-                              const std::vector<std::size_t>& due) const {
-  auto out = time_command();
-  if (due.empty()) return out;
-  command renews{scripts::renew(), due.size() + 1, 2 * due.size()};
-  renews << how_.prefix + "t";
-  for (const auto i : due) renews << key('l', batch[i].held->name);
-  for (const auto i : due)
-    renews << owner_text(batch[i].held->owner) << unpack(batch[i].held->handle).ttl.count();
-  renews.before(out);
-  return renews;
+// TIME first, then the scripts: so many grants each that the server can serve others in between.
+command native::renew_command(std::span<const renewal> batch, const indices& due) const {
+  auto time = time_command();
+  time.keep_errors();
+  std::optional<command> out;
+  for (std::size_t at = 0; at < due.size(); at += most_per_script) {
+    const auto some = std::span{due}.subspan(at, std::min(most_per_script, due.size() - at));
+    command renews{scripts::renew(), some.size() + 1, 2 * some.size()};
+    renews << how_.prefix + "t";
+    for (const auto i : some) renews << key('l', batch[i].held->name);
+    for (const auto i : some)
+      renews << owner_text(batch[i].held->owner) << unpack(batch[i].held->handle).ttl.count();
+    if (out) {
+      out->then(renews);
+    } else {
+      out.emplace(std::move(renews));
+    }
+  }
+  if (!out) return time;
+  out->before(time);
+  out->keep_errors();
+  return std::move(*out);
 }
 
 result<void> native::renew(std::span<renewal> batch, const call& limits) {
+  indices all(batch.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  auto what = renew_command(batch, all);
   const auto sent = clock_.now();
-  const auto due = due_for_renewal(batch, sent);
-  auto what = renew_command(batch, due);
-  return conclude_renewal(batch, due, link_->run(link_->stream(), what, limits, {}), sent);
+  return conclude_renewal(batch, all, link_->run(link_->stream(), what, limits, {}), sent);
 }
 
 void native::start_renew(std::span<renewal> batch, const call& limits,
@@ -160,41 +228,58 @@ void native::start_renew(std::span<renewal> batch, const call& limits,
               });
 }
 
-result<void> native::conclude_renewal(std::span<renewal> batch, const std::vector<std::size_t>& due,
+result<void> native::conclude_renewal(std::span<renewal> batch, const indices& due,
                                       const result<answer>& got, steady_time sent) {
   if (auto there = note_presence(got, sent); !there) return there;
-  std::string_view verdicts;
-  if (!due.empty()) {
-    verdicts = got->values.back().text;
-    if (got->values.size() != 2 || verdicts.size() != due.size())
-      return unexpected_reply(batch.front().held->name, how_.url);
-  }
+  conclude_asked(batch, due, *got, sent);
+  conclude_unasked(batch, due, got->generation);
+  const std::lock_guard lock{renewed_guard_};
+  if (renewed_.size() > 2 * batch.size() + 64)
+    std::erase_if(renewed_, [sent](const auto& one) {
+      return one.second.from + one.second.ttl < sent;  // not renewed for a ttl is not held any more
+    });
+  return {};
+}
+
+// Whoever was asked about counts on the session that answered. A script that was refused costs only its own grants.
+void native::conclude_asked(std::span<renewal> batch, const indices& due, const answer& got,
+                            steady_time sent) {
   const std::lock_guard lock{renewed_guard_};
   for (std::size_t i = 0; i < due.size(); ++i) {
     auto& one = batch[due[i]];
+    const auto script = 1 + i / most_per_script;
+    const auto verdicts = script < got.values.size() && !got.values[script].is_error()
+                              ? got.values[script].text
+                              : std::string_view{};
+    const auto verdict =
+        i % most_per_script < verdicts.size() ? verdicts[i % most_per_script] : '?';
     const auto sequence = one.held->owner.sequence;
-    if (verdicts[i] == '1') {
-      renewed_at_[sequence] = sent;
-    } else {
-      renewed_at_.erase(sequence);
+    one.answer = renewal::verdict::unknown;
+    if (verdict == '1') {
+      const auto ttl = unpack(one.held->handle).ttl;
+      renewed_[sequence] = {sent, ttl};
+      one.answer = renewal::verdict::held;
+      one.valid_from = believed_from(sent, ttl, got.generation);
+    } else if (verdict == '0') {
+      renewed_.erase(sequence);
       one.answer = renewal::verdict::lost;
     }
   }
-  for (auto& one : batch) {
-    if (one.answer == renewal::verdict::lost) continue;
-    const auto known = renewed_at_.find(one.held->owner.sequence);
-    const auto [granted, ttl] = unpack(one.held->handle);
-    one.answer = renewal::verdict::held;
-    one.valid_from = believed_from(known == renewed_at_.end() ? granted : known->second, ttl);
+}
+
+// The others live by the session alone, if it is theirs: that it was proven is news to them.
+void native::conclude_unasked(std::span<renewal> batch, const indices& due, std::uint64_t session) {
+  if (due.size() == batch.size()) return;
+  std::vector<bool> asked(batch.size());
+  for (const auto i : due) asked[i] = true;
+  const std::lock_guard lock{renewed_guard_};
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (asked[i]) continue;
+    const auto [last, ttl] = term_of(*batch[i].held);
+    const bool covered = session != 0 && belief_.covering(last) == session;
+    batch[i].answer = covered ? renewal::verdict::held : renewal::verdict::unknown;
+    batch[i].valid_from = believed_from(last, ttl, session);
   }
-  // What is no longer renewed is no longer held.
-  if (renewed_at_.size() > 2 * batch.size() + 64)
-    std::erase_if(renewed_at_, [&](const auto& one) {
-      return sent - one.second > std::chrono::minutes{1} &&
-             std::ranges::none_of(
-                 batch, [&](const renewal& r) { return r.held->owner.sequence == one.first; });
-    });
-  return {};
 }
 
 }  // namespace holdfast::engines::redis

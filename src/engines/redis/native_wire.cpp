@@ -105,18 +105,27 @@ command native::enter_command(const request& ask) const {
   return out;
 }
 
-command native::owner_command(const script& what, std::string_view name,
-                              const owner_id& owner) const {
-  command out{what, 2, 1};
-  out << key('l', name) << how_.prefix + "t" << owner_text(owner);
+command native::settle_command(const request& ask) const {
+  command out{scripts::settle(), 2, 2};
+  out << key('l', ask.name) << how_.prefix + "t" << owner_text(ask.owner)
+      << doubts::mark_kept.count();
   return out;
 }
 
 // The owner as the compact form begins: "xOWNER ".
-command native::release_command(const script& what, std::string_view name,
-                                const owner_id& owner) const {
-  command out{what, 2, 1};
+command native::release_command(std::string_view name, const owner_id& owner) const {
+  const bool in_doubt = doubts_.has(owner);
+  command out{scripts::release(), 2, in_doubt ? 2U : 1U};
   out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' ';
+  if (in_doubt) out << doubts::mark_kept.count();
+  return out;
+}
+
+command native::leave_command(std::string_view name, const owner_id& owner, bool place_only) const {
+  command out{scripts::leave(), 2, 3};
+  out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' '
+      << (doubts_.has(owner) ? std::to_string(doubts::mark_kept.count()) : "")
+      << (place_only ? "1" : "0");
   return out;
 }
 
@@ -151,40 +160,44 @@ command native::observe_command(watch_kind kind, std::string_view name) const {
 
 // The answers are described beside the scripts.
 result<entered> native::read_entered(const result<answer>& got, const request& ask,
-                                     steady_time sent) {
+                                     const sending& sent) {
+  doubts_.note(ask.owner, got);
   if (!got) return got.error();
   const auto& v = got->values.front();
   entered out;
   const auto granted = [&](std::int64_t token, steady_time from) {
     out.what = entered::kind::granted;
     out.granted = believed(ask.name, ask.owner, ask.mode, ask.weight,
-                           {static_cast<std::uint64_t>(token)}, from, ask.ttl);
+                           {static_cast<std::uint64_t>(token)}, from, ask.ttl, sent.session);
   };
   if (v.what == value::kind::integer && v.integer >= 0) {
-    if (v.integer > 0) granted(v.integer, sent);
+    if (v.integer > 0) granted(v.integer, sent.at);
     return out;
   }
   const auto kind = v.items.size() < 3 ? 0 : number(v.items[0]);
   if (kind != 1 && kind != 2) return unexpected_reply(ask.name, how_.url);
   if (kind == 2) {
-    note_server_time(number(v.items[2]), sent);
+    if (v.items.size() < 4) return unexpected_reply(ask.name, how_.url);
+    note_server_time(number(v.items[2]), sent.at);
     out.what = entered::kind::waiting;
-    out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + milliseconds{number(v.items[1])}};
+    out.waiting = ticket{ask.name, ask.owner, static_cast<std::uint64_t>(number(v.items[3]))};
+    out.waiting.recheck_at = clock_.now() + milliseconds{number(v.items[1])};
     return out;
   }
   waits_->forget(ask.owner.sequence);
-  granted(number(v.items[1]), sent + milliseconds{number(v.items[2])} - ask.ttl);
+  granted(number(v.items[1]), sent.at + milliseconds{number(v.items[2])} - ask.ttl);
   if (v.items.size() >= 6) {  // settled: the store knows best
     const auto ttl = milliseconds{number(v.items[5])};
     out.granted = believed(ask.name, ask.owner, mode_in(v.items[3].text),
                            static_cast<std::uint64_t>(number(v.items[4])), out.granted.token,
-                           sent + milliseconds{number(v.items[2])} - ttl, ttl);
+                           sent.at + milliseconds{number(v.items[2])} - ttl, ttl, sent.session);
   }
   return out;
 }
 
 result<std::vector<grant>> native::read_all(const result<answer>& got,
-                                            std::span<const request> asks, steady_time sent) const {
+                                            std::span<const request> asks,
+                                            const sending& sent) const {
   if (!got) return got.error();
   const auto& tokens = got->values.front().items;
   std::vector<grant> out;
@@ -192,12 +205,36 @@ result<std::vector<grant>> native::read_all(const result<answer>& got,
   if (tokens.size() != asks.size()) return unexpected_reply(asks.front().name, how_.url);
   for (std::size_t i = 0; i < asks.size(); ++i)
     out.push_back(believed(asks[i].name, asks[i].owner, asks[i].mode, asks[i].weight,
-                           {static_cast<std::uint64_t>(number(tokens[i]))}, sent, asks[i].ttl));
+                           {static_cast<std::uint64_t>(number(tokens[i]))}, sent.at, asks[i].ttl,
+                           sent.session));
   return out;
 }
 
-result<void> native::read_released(const result<answer>& got, const grant& held) const {
+native::sending native::send_now() const {
+  const auto session = belief_.current();  // first: the request is not older than its session
+  return {clock_.now(), session};
+}
+
+void native::forget(const owner_id& owner) {
+  doubts_.forget(owner);
+  waits_->forget(owner.sequence);
+  const std::lock_guard lock{renewed_guard_};
+  renewed_.erase(owner.sequence);
+}
+
+result<void> native::read_left(const result<answer>& got, const ticket& place) {
   if (!got) return got.error();
+  if (place.replacing) {
+    doubts_.forget(place.owner);  // the mark is there, and keeps out nothing else
+  } else {
+    forget(place.owner);
+  }
+  return {};
+}
+
+result<void> native::read_released(const result<answer>& got, const grant& held) {
+  if (!got) return got.error();
+  forget(held.owner);
   if (number(got->values.front()) == 1) return {};
   return error{errc::not_held,
                fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",

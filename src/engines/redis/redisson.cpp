@@ -47,7 +47,9 @@ capabilities describe(const settings& how, capabilities caps) {
             "judge the end of a permit by their own wall clocks. ";
   caps.limits +=
       "A latch that Redisson's clients have made and opened before anybody looked at it from here "
-      "is one that nobody has made yet. Redis Cluster is not supported.";
+      "is one that nobody has made yet. A request for a lock or for permits with an owner that was "
+      "given up and is delivered within ten minutes has no effect; one that a proxy delivers still "
+      "later may take it for the length of its ttl. Redis Cluster is not supported.";
   return caps;
 }
 
@@ -152,10 +154,10 @@ result<void> redisson::check(const request& ask) const {
   if (ask.mode != lock_mode::permits)
     return unsupported(ask.name, fmt::format("locks of the mode {}", to_string(ask.mode)));
   if (ask.weight <= most_at_once) return {};
-  return error{errc::misconfigured,
-               fmt::format("Semaphore {} on {}: the layout redisson gives at most {} permits at "
-                           "once, not {}.",
-                           support::quoted(ask.name), how_.url, most_at_once, ask.weight)};
+  return not_done{errc::misconfigured,
+                  fmt::format("Semaphore {} on {}: the layout redisson gives at most {} permits at "
+                              "once, not {}.",
+                              support::quoted(ask.name), how_.url, most_at_once, ask.weight)};
 }
 
 command redisson::enter_command(const request& ask) const {
@@ -163,8 +165,9 @@ command redisson::enter_command(const request& ask) const {
   const auto k = static_cast<std::int64_t>(ask.weight);
   const auto ttl = in_ms(ask.ttl);
   if (ask.mode == lock_mode::exclusive) {
-    command out{redisson_scripts::lock_enter(), 2, 2};
-    out << key(ask.name) << token_key(ask.name) << lock_owner(ask.owner) << ttl;
+    command out{redisson_scripts::lock_enter(), 3, 2};
+    out << key(ask.name) << token_key(ask.name) << mark_key(ask.name, ask.owner)
+        << lock_owner(ask.owner) << ttl;
     return out;
   }
   const auto made = after(ask.name, "holdfast_permits");
@@ -174,9 +177,9 @@ command redisson::enter_command(const request& ask) const {
     out << key(ask.name) << token_key(ask.name) << made << ttl << channel << n << k;
     return out;
   }
-  command out{redisson_scripts::permits_enter(), 4, 5};
+  command out{redisson_scripts::permits_enter(), 5, 5};
   out << key(ask.name) << after(ask.name, "timeout") << token_key(ask.name) << made
-      << permit_owner(ask.owner) << ttl << channel << n << k;
+      << mark_key(ask.name, ask.owner) << permit_owner(ask.owner) << ttl << channel << n << k;
   return out;
 }
 

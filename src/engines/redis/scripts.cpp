@@ -13,9 +13,8 @@ namespace {
 // between it
 // changes holders and queue through the functions here.
 //
-// The first write of every path that needs memory is an INCR: a server that refuses writes for lack of memory
-// refuses it
-// before anything was changed.
+// The first write of every path that takes something is an INCR: a server that refuses writes for lack of memory refuses
+// it before anything was changed. Paths that give something back begin with without_memory() and are not refused.
 constexpr std::string_view library = R"lua(
 local call = redis.call
 local L, T = KEYS[1], KEYS[2]
@@ -44,6 +43,9 @@ local function next_token()
   spare = nil
   return t
 end
+
+-- A server that has no memory left judges a script by its first write, and refuses no DEL.
+local function without_memory() call('DEL', P .. 'x:') end
 
 local function publish(owner, message)
   return call('PUBLISH', P .. 'c:' .. string.sub(owner, 1, 32), message)
@@ -86,8 +88,14 @@ local function drop(owner, why)
   return record
 end
 
+-- Some of them: the rest is found by the next script, and the first waiter asks again at once as long as there is one.
 local function expire()
-  for _, owner in ipairs(call('ZRANGEBYSCORE', E, '-inf', text(now))) do drop(owner, 'expired') end
+  for _, owner in ipairs(call('ZRANGEBYSCORE', E, '-inf', text(now), 'LIMIT', 0, 128)) do drop(owner, 'expired') end
+end
+
+local function is_held(owner)
+  local ends = call('ZSCORE', E, owner)
+  return ends and tonumber(ends) > now
 end
 
 -- A client listens to its channel for as long as its process lives. The first who finds nobody listening writes down
@@ -127,6 +135,12 @@ local function waiter(owner)
   return w
 end
 
+-- How long a waiter's client may be gone before its place is; a waiter without a grace has as long as a queue is kept.
+local function grace_of(w)
+  local grace = tonumber(string.match(w.rest, '^%d+') or '0')
+  return grace > 0 and grace or patience
+end
+
 local function unqueue(owner, w)
   call('HDEL', W, owner)
   call('ZREM', Q, w.member)
@@ -150,8 +164,9 @@ local function freed_by(w)
   return old and weight_of(old) or nil
 end
 
--- Lets in from the head of the queue whoever fits. The message is the grant; where nobody hears it, nobody waits.
--- `me` is whoever asks, and has the answer instead.
+-- Lets in from the head of the queue whoever fits. The message is the grant; where nobody hears it, nobody waits. One
+-- that does not fit keeps all others waiting, so it is asked whether it is still there. `me` is whoever asks, and has the
+-- answer instead.
 local function serve(me)
   while used < (capacity or 0) do
     local head = call('ZRANGE', Q, 0, 0)[1]
@@ -163,7 +178,8 @@ local function serve(me)
       unqueue(owner, w)
       publish(owner, 'n ' .. owner)
     elseif used - freed + w.weight > capacity then
-      return
+      if owner == me or not is_gone(owner, grace_of(w)) then return end
+      unqueue(owner, w)
     else
       unqueue(owner, w)
       local token = next_token()
@@ -201,7 +217,7 @@ local function close()
 end
 
 -- When a waiter should ask again although nothing was heard: at the time the first holder's grant ends, and often
--- enough to notice a dead one (the first in the queue most often, so that many waiters do not ask many times).
+-- enough to notice a dead holder or a dead waiter before it (the first in the queue most often, so that many waiters do not ask many times).
 local function recheck(member)
   local rank = call('ZRANK', Q, member) or 0
   local first = call('ZRANGE', E, 0, 0, 'WITHSCORES')
@@ -212,16 +228,23 @@ local function recheck(member)
     local grace = tonumber(string.match(record, '^%S+ %d+ %d+ %d+ (%d+)'))
     if grace > 0 then wait = math.min(wait, math.ceil(grace / 4) * (rank + 1)) end
   end
+  if rank > 0 then
+    local ahead = waiter(string.sub(call('ZRANGE', Q, 0, 0)[1], 17))
+    if ahead then wait = math.min(wait, math.ceil(grace_of(ahead) / 4) * (rank + 1)) end
+  end
   return math.max(wait, 2)
 end
 )lua";
 
 // KEYS hf:l:NAME hf:t  ARGV owner ttl "GRACE SINCE HOST PID LABEL" "MODE WEIGHT CAPACITY ORDER PRIORITY WAIT REPLACES"
-// Answers the token when granted now; {1, token, ms left} when granted before; {2, ms until recheck, server us} when
-// waiting; 0 when busy.
+// Answers the token when granted now; {1, token, ms left} when granted before; {2, ms until recheck, server us, token}
+// when waiting, where every grant that comes later has a higher token; 0 when busy.
 constexpr std::string_view enter_fast = R"lua(
-local token = redis.call('INCR', KEYS[2])
-if token > 1e15 and string.byte(ARGV[4]) == 120 and redis.call('SET', KEYS[1],
+if redis.call('EXISTS', string.sub(KEYS[2], 1, -2) .. 'x:' .. ARGV[1]) == 1 then
+  return redis.error_reply('HFOVER given up')
+end
+local token = redis.pcall('INCR', KEYS[2])
+if type(token) == 'number' and token > 1e15 and string.byte(ARGV[4]) == 120 and redis.call('SET', KEYS[1],
     string.format('x%s %.0f %s %s', ARGV[1], token, ARGV[2], ARGV[3]), 'NX', 'PX', ARGV[2]) then
   return token
 end
@@ -238,10 +261,17 @@ ask.weight = tonumber(ask.weight)
 local v = call('GET', L)
 local owner, granted, grace = string.match(v or '', '^x(%S+) (%d+) %d+ (%d+)')
 if owner == me then return {1, granted, call('PTTL', L)} end
+local fresh = type(token) == 'number'
+if not fresh then
+  -- No memory: whoever has a place or the lock may ask what became of it, nobody else.
+  if call('HEXISTS', H, me) == 0 and call('HEXISTS', W, me) == 0 then return token end
+  without_memory()
+  token = tonumber(call('GET', T) or '0')
+end
 if owner and wait == '0' and ask.replaces == '-' and not is_gone(owner, tonumber(grace)) then return 0 end
 if token < 1e15 then token = us; call('SET', T, text(us)) end
 token = text(token)
-spare = token
+if fresh then spare = token end
 if not open(v) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
 expire()
 local known = call('HGET', H, me)
@@ -267,7 +297,7 @@ local place = waiter(me)
 if not freed_by(ask) then
   if place then unqueue(me, place) end
   serve(); close()
-  return redis.error_reply('HFGONE')
+  return redis.error_reply('HFGONE not held any more')
 end
 if not place and may_enter() then
   local mine = next_token()
@@ -295,12 +325,17 @@ if not place then
     ask.rest}, ' '))
 end
 close()
-return {2, recheck(place.member), text(us)}
+return {2, recheck(place.member), text(us), token}
 )lua";
 
 // KEYS hf:t hf:l:NAME...  ARGV ttl, then owner and "GRACE SINCE HOST PID LABEL" for each name.
 // Answers the tokens, or nothing when one of them is taken.
 constexpr std::string_view enter_all_text = R"lua(
+for i = 2, #ARGV, 2 do
+  if redis.call('EXISTS', string.sub(KEYS[1], 1, -2) .. 'x:' .. ARGV[i]) == 1 then
+    return redis.error_reply('HFOVER given up')
+  end
+end
 local tokens = {redis.call('INCR', KEYS[1])}
 if tokens[1] < 1e15 then
   local c = redis.call('TIME')
@@ -316,8 +351,12 @@ end
 return tokens
 )lua";
 
-// KEYS hf:l:NAME hf:t  ARGV "xOWNER " (as the compact form begins). Answers 1, or 0 when it was not held.
+// KEYS hf:l:NAME hf:t  ARGV "xOWNER " (as the compact form begins) [, how long (ms) a late request of the owner is to be
+// kept out]. Answers 1, or 0 when it was not held.
 constexpr std::string_view release_fast = R"lua(
+if (ARGV[2] or '') ~= '' then
+  redis.pcall('SET', string.sub(KEYS[2], 1, -2) .. 'x:' .. string.sub(ARGV[1], 2, -2), '', 'PX', ARGV[2])
+end
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 if string.sub(v, 1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
@@ -325,25 +364,27 @@ if string.byte(v) == 120 then return 0 end
 )lua";
 
 constexpr std::string_view release_slow = R"lua(
-draw()
+without_memory()
 if not open(call('GET', L)) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
 expire()
-local record = drop(string.sub(ARGV[1], 2, -2))
+local me = string.sub(ARGV[1], 2, -2)
+local held = is_held(me)
+drop(me)
 serve(); close()
-return record and 1 or 0
+return held and 1 or 0
 )lua";
 
-// As release, of a place in the queue or of the grant that came meanwhile. An upgrade that arrived after all and is not
-// wanted gives back what it had replaced.
+// As release, of a place in the queue or of the grant that came meanwhile; the place alone with ARGV[3] = 1. An upgrade
+// that arrived after all and is not wanted gives back what it had replaced.
 constexpr std::string_view leave_slow = R"lua(
-draw()
+without_memory()
 if not open(call('GET', L)) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
 expire()
 local me = string.sub(ARGV[1], 2, -2)
 local place = waiter(me)
 if place then
   unqueue(me, place)
-else
+elseif ARGV[3] ~= '1' then
   local before = call('HGET', H, '<' .. me)
   drop(me)
   if before then
@@ -360,23 +401,26 @@ return 1
 
 // KEYS hf:l:NAME hf:t  ARGV owner mode weight. Answers {token, ms left}, or 0 when it was not held.
 constexpr std::string_view downgrade_text = R"lua(
-draw()
+without_memory()
 if not open(call('GET', L)) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
 expire()
-local record = capacity and call('HGET', H, ARGV[1])
+local record = capacity and is_held(ARGV[1]) and call('HGET', H, ARGV[1])
 if not record then close(); return 0 end
-local weight, token, rest = string.match(record, '^%S+ (%d+) (%d+) (.*)$')
-call('HSET', H, ARGV[1], ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. token .. ' ' .. rest)
-call('HDEL', H, '<' .. ARGV[1])
-used = used + tonumber(ARGV[3]) - tonumber(weight)
-touched = true
+local mode, weight, token, rest = string.match(record, '^(%S+) (%d+) (%d+) (.*)$')
 local left = call('ZSCORE', E, ARGV[1]) - now
+if mode ~= ARGV[2] then
+  call('HSET', H, ARGV[1], ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. token .. ' ' .. rest)
+  call('HDEL', H, '<' .. ARGV[1])
+  used = used + tonumber(ARGV[3]) - tonumber(weight)
+  touched = true
+end
 serve(); close()
 return {token, left}
 )lua";
 
-// KEYS hf:t hf:l:NAME...  ARGV owner and ttl for each. Answers a string of 1 (held for another ttl) and 0 (gone).
-// Whoever has it in the compact form costs two calls. Never brings back to life what has ended.
+// KEYS hf:t hf:l:NAME...  ARGV owner and ttl for each. Answers a string of 1 (held for another ttl), 0 (gone) and ?
+// (somebody has damaged it: not known). Whoever has it in the compact form costs two calls. Never brings back to life
+// what has ended. Needs no memory: see without_memory().
 constexpr std::string_view renew_text = R"lua(
 local call = redis.call
 local P = string.sub(KEYS[1], 1, -2)
@@ -389,6 +433,7 @@ local function renew_member(L, owner, ttl)
   local E = P .. 'e:' .. name
   local ends = call('ZSCORE', E, owner)
   if not ends or tonumber(ends) <= now or call('HEXISTS', P .. 'h:' .. name, owner) == 0 then return '0' end
+  call('DEL', P .. 'x:')
   call('ZADD', E, string.format('%.0f', now + tonumber(ttl)), owner)
   if call('PTTL', L) < tonumber(ttl) then
     for _, kind in ipairs({'l:', 'h:', 'e:', 'q:', 'w:', 'o:'}) do call('PEXPIRE', P .. kind .. name, ttl) end
@@ -406,7 +451,8 @@ for i = 2, #KEYS do
   if not v then
     out[i - 1] = '0'
   elseif string.byte(v) == 109 then
-    out[i - 1] = renew_member(L, owner, ttl)
+    local known, verdict = pcall(renew_member, L, owner, ttl)
+    out[i - 1] = known and verdict or '?'
   elseif string.sub(v, 2, #owner + 2) == owner .. ' ' then
     out[i - 1] = call('PEXPIRE', L, ttl) == 1 and '1' or '0'
   else
@@ -416,23 +462,27 @@ end
 return table.concat(out)
 )lua";
 
-// KEYS hf:l:NAME hf:t  ARGV owner. Answers {1, token, ms left, mode, weight, ttl} when granted, {2, recheck, us}
-// when waiting, 0.
+// KEYS hf:l:NAME hf:t  ARGV owner, how long (ms) a late request of it is to be kept out. Answers {1, token, ms left,
+// mode, weight, ttl} when granted, {2, recheck, us, token} when waiting (as enter), 0 when nothing is known of it, and
+// then nothing ever will be.
 constexpr std::string_view settle_text = R"lua(
+local function nothing()
+  call('SET', P .. 'x:' .. ARGV[1], '', 'PX', ARGV[2])
+  return 0
+end
 local v = call('GET', L)
-if not v then return 0 end
+if not v then return nothing() end
 local owner, token, ttl = string.match(v, '^x(%S+) (%d+) (%d+)')
 if owner then
-  if owner ~= ARGV[1] then return 0 end
+  if owner ~= ARGV[1] then return nothing() end
   return {1, token, call('PTTL', L), 'x', text(whole), ttl}
 end
 local place = waiter(ARGV[1])
-if place then return {2, recheck(place.member), text(us)} end
-local ends = call('ZSCORE', E, ARGV[1])
-if not ends or tonumber(ends) <= now then return 0 end
+if place then return {2, recheck(place.member), text(us), call('GET', T) or '0'} end
+if not is_held(ARGV[1]) then return nothing() end
 local mode, weight
 mode, weight, token, ttl = string.match(call('HGET', H, ARGV[1]), '^(%S+) (%d+) (%d+) (%d+)')
-return {1, token, tonumber(ends) - now, mode, weight, ttl}
+return {1, token, call('ZSCORE', E, ARGV[1]) - now, mode, weight, ttl}
 )lua";
 
 // KEYS hf:l:NAME hf:t. Answers {value of hf:l, its ms left, server ms, {OWNER, record, ...}, {OWNER, end, ...},
@@ -448,7 +498,7 @@ return {v, call('PTTL', L), text(now), call('HGETALL', H), call('ZRANGE', E, 0, 
 
 // KEYS hf:l:NAME hf:t. Answers how many holders lost it.
 constexpr std::string_view revoke_text = R"lua(
-draw()
+without_memory()
 if not open(call('GET', L)) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
 if not capacity then return 0 end
 expire()

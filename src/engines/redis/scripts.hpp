@@ -14,6 +14,7 @@
 //   hf:n:NAME  hash   "v", "g", "k": value, version and time to keep (ms) of a counter;  hf:p:NAME: who wants to
 // hear of its changes
 //   hf:t       the last token given; never behind the server's clock in microseconds when a connection begins
+//   hf:x:OWNER   given up while a request of it may still be on its way: that one finds this, and has no effect
 //   hf:g:CLIENT  since when (server, ms) a waiter has found that client's connection gone
 //   hf:c:CLIENT  not a key but the channel to which a client listens
 //

@@ -30,9 +30,11 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
   caps.wakeup = wakeup_kind::poll;
   caps.token = token_origin::server_time;
   caps.token_scope =
-      "The server's clock in microseconds when the lock was taken: strictly rising over all names, "
-      "also after a restart without data, as long as that clock does not step back. It is not "
-      "stored, so inspect cannot show it.";
+      "The server's clock in microseconds when the lock was taken, or one more than the last token "
+      "(kept for a minute at holdfast-token): strictly rising over all names, also after a restart "
+      "without data, as long as that clock does not step back by more than that. Programs of "
+      "others "
+      "that take the lock get none. It is not stored with the lock, so inspect cannot show it.";
   by.describe(caps);
   return caps;
 }
@@ -92,13 +94,16 @@ command setnx::owner_command(const script& what, std::string_view name,
 }
 
 command setnx::enter_command(const request& ask) const {
-  command out{by_.enter, 1, 3};
-  out << key(ask.name) << wall_ms() << owner_text(ask.owner) << rounded(ask.ttl);
+  command out{by_.enter, 3, 3};
+  out << key(ask.name) << key(token_counter) << mark_key(ask.name, ask.owner) << wall_ms()
+      << owner_text(ask.owner) << rounded(ask.ttl);
   return out;
 }
 
 command setnx::settle_command(const request& ask) const {
-  return owner_command(by_.settle, ask.name, ask.owner);
+  command out{by_.settle, 2, 2};
+  out << key(ask.name) << key(token_counter) << wall_ms() << owner_text(ask.owner);
+  return out;
 }
 
 std::vector<const script*> setnx::release_scripts() const { return {&by_.release}; }

@@ -75,20 +75,30 @@ end
 
 constexpr std::string_view asking = R"lua(
 local key, owner, ttl = KEYS[1], ARGV[2], ARGV[3]
+local given_up
+-- The clock may stand still for some microseconds, and two grants must not have one token. Without memory for the last
+-- one the clock alone has to do.
 local function granted(ms)
   local clock = redis.call('TIME')
-  return {1, clock[1] * 1000000 + clock[2], ms}
+  local token = clock[1] * 1000000 + clock[2]
+  local last = redis.pcall('GET', KEYS[2])
+  last = type(last) == 'string' and tonumber(last) or 0
+  if last >= token then token = last + 1 end
+  redis.pcall('SET', KEYS[2], string.format('%.0f', token), 'PX', 60000)
+  return {1, token, ms}
 end
 )lua";
 
 constexpr std::string_view try_it = R"lua(
-if take(key, owner, ttl) then return granted(tonumber(ttl)) end
+given_up = redis.call('GET', KEYS[3])
+if not given_up and take(key, owner, ttl) then return granted(tonumber(ttl)) end
 )lua";
 
 constexpr std::string_view look_at_it = R"lua(
 local value = redis.pcall('GET', key)
 if type(value) == 'table' then return value end
 if value and owns(value, owner) then return granted(left(key, value)) end
+if given_up then return redis.error_reply('HFOVER given up') end
 return {0, value and left(key, value) or 0}
 )lua";
 
@@ -149,7 +159,10 @@ constexpr std::string_view usual_exclusion =
 
 constexpr std::string_view polling =
     "Nobody is told of a release: waiters ask every 5 to 50 ms, in no order, and leave nothing in "
-    "the store. Dead holders are noticed after their ttl. Redis Cluster is not supported.";
+    "the store. Dead holders are noticed after their ttl. A request that was given up and is "
+    "delivered within ten minutes has no effect; one that a proxy delivers still later may take "
+    "the "
+    "lock for the length of its ttl. Redis Cluster is not supported.";
 
 void describe_setnx(capabilities& caps) {
   caps.exclusion = usual_exclusion;

@@ -85,7 +85,7 @@ result<void> read_database(const store_url& url, settings& out) {
 }
 
 result<void> read_numbers(const store_url& url, settings& out) {
-  auto grace = url.duration("grace", 1s, 0s, 1h);
+  auto grace = url.duration("grace", 3s, 0s, 1h);
   if (!grace) return std::move(grace).error();
   if (*grace > 0ns && *grace < 100ms)
     return bad(url, "has a grace of less than 100ms; a busy machine is not a dead one.");

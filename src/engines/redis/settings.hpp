@@ -8,7 +8,7 @@
 //   semaphore=expirable|plain   of the layout redisson: permits with an owner and a ttl, or without (RSemaphore)
 //   db=0                also as the path
 // of the layout native only:
-//   grace=1s            how long a client's connection may be gone before others may take its locks; 0: never before
+//   grace=3s            how long a client's connection may be gone before others may take its locks; 0: never before
 // the ttl
 //   wait_replicas=0     a lock counts as taken only when so many replicas have it ...
 //   wait_timeout=1s     ... within this time

@@ -13,6 +13,7 @@ struct pushed_grant {
   std::int64_t server_us = 0;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
+  std::uint64_t session = 0;  // in which it was heard
 };
 
 using waits = engines::waits<pushed_grant, net::reactor>;

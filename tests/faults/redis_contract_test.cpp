@@ -1,0 +1,549 @@
+// What breaks here: messages, requests and connections that come late, twice or from before; and hands that are not the
+// owner's. What must hold is the contract itself, so the engine is asked directly, without core around it.
+#include "faults/faults.hpp"
+
+#include "engines/redis/engine.hpp"
+#include "support/child.hpp"
+#include "support/engine_fixture.hpp"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+namespace holdfast::testing {
+namespace {
+
+using network = fault_proxy;
+
+call within(nanoseconds length) { return {std::chrono::steady_clock::now() + length, {}}; }
+
+bool is_valid(const grant& held) {
+  return std::chrono::steady_clock::now() < held.valid_from + held.ttl;
+}
+
+grant of_nobody(const raw_client& who, std::string_view name, lock_mode mode) {
+  grant out;
+  out.name = name;
+  out.owner = {who.id, 999};
+  out.mode = mode;
+  if (mode == lock_mode::permits) out.weight = 1;
+  out.ttl = 10s;
+  return out;
+}
+
+class redis_contract : public redis_faults {
+ protected:
+  raw_client raw(const std::string& url, std::uint64_t number) {
+    return {engines::redis::make_engine, url, system_clock(), number};
+  }
+  raw_client raw(std::uint64_t number, std::string_view options = "grace=30s") {
+    return raw(redis_url(server_, options), number);
+  }
+  template <class... Words>
+  std::string redis(const Words&... words) const {
+    return redis_command(server_, {std::string_view{words}...});
+  }
+  static grant take(raw_client& who, std::string_view name, lock_mode mode = lock_mode::exclusive) {
+    return take(who, asked(who, name, mode));
+  }
+  static grant take(raw_client& who, const request& ask) {
+    const auto got = who.verbs->enter(ask, within(patience));
+    EXPECT_TRUE(is_ok(got));
+    EXPECT_EQ(got->what, entered::kind::granted);
+    return got->granted;
+  }
+  static request asked(raw_client& who, std::string_view name, lock_mode mode) {
+    auto out = who.ask(name);
+    out.mode = mode;
+    out.weight = mode == lock_mode::shared        ? 1
+                 : mode == lock_mode::upgradeable ? upgradeable_weight
+                                                  : rw_capacity;
+    out.ttl = 60s;
+    return out;
+  }
+  static ticket queue(raw_client& who, const request& ask) {
+    const auto got = who.verbs->enter(ask, within(patience));
+    EXPECT_TRUE(is_ok(got));
+    EXPECT_EQ(got->what, entered::kind::waiting);
+    return got->waiting;
+  }
+  static entered::kind fate(raw_client& who, const request& ask) {
+    const auto got = who.verbs->settle(ask, within(patience));
+    EXPECT_TRUE(is_ok(got));
+    return got->what;
+  }
+  static renewal renewed(raw_client& who, const grant& held) {
+    renewal one;
+    one.held = &held;
+    EXPECT_TRUE(is_ok(who.verbs->renew({&one, 1}, within(patience))));
+    return one;
+  }
+  // All that has been sent to its channel so far has been heard.
+  static void hear(raw_client& who) { EXPECT_TRUE(is_ok(who.verbs->renew({}, within(patience)))); }
+  std::size_t holders(raw_client& who, std::string_view name) {
+    return who.verbs->inspect(name, within(patience)).value().holders.size();
+  }
+
+  redis_server server_;
+};
+
+// ---- messages
+
+std::string message_for(const owner_id& owner, std::uint64_t token) {
+  const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  return fmt::format("g {} {} 60000 {} x {}", to_string(owner), token, now.count(), rw_capacity);
+}
+
+TEST_F(redis_contract, grant_message_of_an_earlier_attempt_is_not_believed) {
+  auto a = raw(1), b = raw(2);
+  const auto theirs = take(b, "stock");
+  const auto ask = a.ask("stock");
+  const auto channel = "hf:c:" + to_string(ask.owner).substr(0, 32);
+  const auto old = message_for(ask.owner, theirs.token.value);
+  redis("PUBLISH", channel, old);
+  hear(a);
+  const auto place = queue(a, ask);
+  const auto unread = a.verbs->await(place, within(100ms));
+  ASSERT_TRUE(is_ok(unread));
+  EXPECT_FALSE(unread->is_granted) << "it came before the answer that we wait";
+  auto late = std::async(std::launch::async, [&] { return a.verbs->await(place, within(300ms)); });
+  EXPECT_TRUE(stays_true([&] { return redis("PUBLISH", channel, old) == "1"; }, 100ms));
+  EXPECT_FALSE(late.get()->is_granted) << "it came while we waited";
+  ASSERT_TRUE(is_ok(b.verbs->release(theirs, within(patience))));
+  const auto won = a.verbs->await(place, within(patience));
+  ASSERT_TRUE(is_ok(won));
+  EXPECT_TRUE(won->is_granted) << "the true one is heard";
+  EXPECT_GT(won->granted.token, theirs.token);
+}
+
+// ---- sessions
+
+// The message came in time and was not read; then our connection was gone for longer than the grace, and the store gave
+// the lock to another. A new connection proves that we live, not that we hold.
+TEST_F(redis_contract, new_connection_does_not_revive_what_the_old_one_has_lost) {
+  network net{server_.port()};
+  auto a = raw(redis_url(net, "grace=300ms"), 1), b = raw(2), c = raw(3);
+  const auto first = take(b, "stock");
+  const auto place = queue(a, asked(a, "stock", lock_mode::exclusive));
+  ASSERT_TRUE(is_ok(b.verbs->release(first, within(patience))));
+  ASSERT_EQ(holders(b, "stock"), 1U);
+  hear(a);
+  net.refuse();
+  ASSERT_NE(redis("EVAL", "return 1", "0"), "");
+  ASSERT_NE(redis("CLIENT", "KILL", "TYPE", "pubsub"), "0");
+  const auto ask = asked(c, "stock", lock_mode::exclusive);
+  ASSERT_TRUE(wait_until([&] {
+    const auto got = c.verbs->enter(ask, within(patience));
+    return got && got->what == entered::kind::granted;
+  })) << "the store takes it from whoever is gone";
+  net.refuse(false);
+  ASSERT_TRUE(wait_until([&] {
+    const auto got = a.verbs->enter(a.ask("other"), within(patience));
+    return got && got->what == entered::kind::granted && is_valid(got->granted);
+  })) << "it lives again";
+  const auto late = a.verbs->await(place, within(100ms));
+  ASSERT_TRUE(is_ok(late));
+  EXPECT_FALSE(late->is_granted && is_valid(late->granted)) << "two holders";
+}
+
+TEST_F(redis_contract, pause_of_the_server_shorter_than_the_grace_costs_no_lease) {
+  const auto a = client::open(server_.url());
+  EXPECT_EQ(a.capabilities().longest_validity, 3s);
+  EXPECT_EQ(a.capabilities().validity_setting, "grace=3s in the store's address");
+  mutex lock{a, "stock"};
+  const auto held = lock.acquire({.wait = patience});
+  ASSERT_TRUE(is_ok(held));
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_TRUE(stays_true([&] { return held->valid(); }, 500ms + round * 130ms));
+    server_.stop();
+    EXPECT_TRUE(stays_true([&] { return held->valid(); }, 2500ms)) << "round " << round;
+    server_.resume();
+  }
+  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 500ms));
+  EXPECT_TRUE(is_proven(server_, *held));
+}
+
+// ---- proof
+
+TEST_F(redis_contract, renewal_that_is_asked_for_is_proof) {
+  auto a = raw(1), b = raw(2);
+  const auto held = take(a, "stock");
+  EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
+  ASSERT_EQ(b.verbs->revoke("stock", within(patience)).value(), 1U);
+  EXPECT_EQ(renewed(a, held).answer, renewal::verdict::lost);
+  take(b, "stock");
+  EXPECT_EQ(renewed(a, held).answer, renewal::verdict::lost);
+}
+
+TEST_F(redis_contract, damaged_lock_costs_the_others_no_renewal) {
+  auto a = raw(1);
+  const auto broken = take(a, "broken", lock_mode::shared), sound = take(a, "sound");
+  redis("DEL", "hf:h:broken");
+  redis("SET", "hf:h:broken", "by somebody");
+  std::array<renewal, 2> both;
+  both[0].held = &broken;
+  both[1].held = &sound;
+  ASSERT_TRUE(is_ok(a.verbs->renew(both, within(patience))));
+  EXPECT_EQ(both[0].answer, renewal::verdict::unknown);
+  EXPECT_EQ(both[1].answer, renewal::verdict::held);
+}
+
+TEST_F(redis_contract, many_grants_are_renewed_in_several_scripts) {
+  auto a = raw(1);
+  std::vector<std::string> names;
+  for (int i = 0; i < 400; ++i) names.push_back(fmt::format("item-{}", i));
+  std::vector<grant> held;
+  for (const auto& name : names) held.push_back(take(a, name));
+  redis("DEL", "hf:l:item-300");
+  std::vector<renewal> batch(held.size());
+  for (std::size_t i = 0; i < held.size(); ++i) batch[i].held = &held[i];
+  redis("SCRIPT", "FLUSH");
+  ASSERT_TRUE(is_ok(a.verbs->renew(batch, within(patience))));
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    EXPECT_EQ(batch[i].answer, i == 300 ? renewal::verdict::lost : renewal::verdict::held) << i;
+}
+
+// However a grant comes, we believe in it no longer than the store.
+TEST_F(redis_contract, belief_never_outlives_the_store) {
+  auto a = raw(1, "grace=0"), b = raw(2, "grace=0");
+  const auto check = [&](const grant& held, steady_time from, std::string_view how) {
+    const auto full = redis("ZSCORE", "hf:e:stock", to_string(held.owner));
+    const auto ends = full == "(nil)" ? redis("PEXPIRETIME", "hf:l:stock") : full;
+    const auto server = redis(
+        "EVAL", "local c = redis.call('TIME') return c[1] * 1000 + math.floor(c[2] / 1000)", "0");
+    const auto left = std::chrono::milliseconds{std::stoll(ends) - std::stoll(server) + 1};
+    EXPECT_LE(from + held.ttl, std::chrono::steady_clock::now() + left) << how;
+  };
+  for (const auto ttl : {300ms, 60'000ms}) {
+    auto ask = asked(a, "stock", lock_mode::exclusive);
+    ask.ttl = ttl;
+    auto held = take(a, ask);
+    check(held, held.valid_from, "answered");
+    auto behind = asked(b, "stock", lock_mode::exclusive);
+    behind.ttl = ttl;
+    const auto place = queue(b, behind);
+    check(held, renewed(a, held).valid_from, "renewed");
+    held = a.verbs->settle(ask, within(patience)).value().granted;
+    check(held, held.valid_from, "settled");
+    held = a.verbs->enter(ask, within(patience)).value().granted;
+    check(held, held.valid_from, "asked again");
+    held = a.verbs->downgrade(held, lock_mode::upgradeable, within(patience)).value();
+    check(held, held.valid_from, "downgraded");
+    check(held, renewed(a, held).valid_from, "renewed after that");
+    ASSERT_TRUE(is_ok(a.verbs->release(held, within(patience))));
+    const auto won = b.verbs->await(place, within(patience));
+    ASSERT_TRUE(is_ok(won));
+    ASSERT_TRUE(won->is_granted);
+    check(won->granted, won->granted.valid_from, "told");
+    ASSERT_TRUE(is_ok(b.verbs->release(won->granted, within(patience))));
+  }
+}
+
+// ---- changing the mode
+
+TEST_F(redis_contract, upgrade_of_what_is_gone_says_so) {
+  auto a = raw(1), b = raw(2);
+  const auto held = take(a, "stock", lock_mode::upgradeable);
+  ASSERT_EQ(b.verbs->revoke("stock", within(patience)).value(), 1U);
+  auto ask = asked(a, "stock", lock_mode::exclusive);
+  ask.replaces = &held;
+  const auto refused = a.verbs->enter(ask, within(patience));
+  EXPECT_TRUE(refuses(refused, errc::not_held, "stock", server_.url(), ""));
+}
+
+TEST_F(redis_contract, leaving_an_upgrade_leaves_what_it_replaces) {
+  auto a = raw(1), b = raw(2);
+  const auto held = take(a, "stock", lock_mode::upgradeable);
+  const auto reader = take(b, "stock", lock_mode::shared);
+  auto ask = asked(a, "stock", lock_mode::exclusive);
+  ask.replaces = &held;
+  auto place = queue(a, ask);
+  place.replacing = true;
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+  EXPECT_EQ(fate(a, ask), entered::kind::busy);
+  EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
+
+  auto again = asked(a, "stock", lock_mode::exclusive);
+  again.replaces = &held;
+  place = queue(a, again);
+  place.replacing = true;
+  ASSERT_TRUE(is_ok(b.verbs->release(reader, within(patience)))) << "now it is granted";
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+  EXPECT_EQ(fate(a, again), entered::kind::granted) << "a grant is not given up by leaving";
+  EXPECT_EQ(holders(b, "stock"), 1U);
+}
+
+TEST_F(redis_contract, downgrade_may_be_repeated) {
+  auto a = raw(1), b = raw(2);
+  const auto held = take(a, "stock");
+  for (int i = 0; i < 3; ++i) {
+    const auto reads = a.verbs->downgrade(held, lock_mode::shared, within(patience));
+    ASSERT_TRUE(is_ok(reads));
+    EXPECT_EQ(reads->token, held.token);
+    EXPECT_EQ(reads->mode, lock_mode::shared);
+  }
+  take(b, "stock", lock_mode::shared);
+  EXPECT_EQ(holders(b, "stock"), 2U);
+  const auto writer = asked(b, "stock", lock_mode::exclusive);
+  queue(b, writer);
+  ASSERT_EQ(b.verbs->revoke("stock", within(patience)).value(), 2U);
+  EXPECT_TRUE(
+      fails_with(a.verbs->downgrade(held, lock_mode::shared, within(patience)), errc::not_held));
+}
+
+// ---- hands that are not the owner's
+
+TEST_F(redis_contract, nobody_but_the_owner_ends_or_changes_a_grant) {
+  auto a = raw(1), b = raw(2);
+  for (const bool alone : {true, false}) {
+    const auto held = take(a, "stock");
+    const auto waiting = asked(b, "stock", lock_mode::exclusive);
+    if (!alone) queue(b, waiting);  // the full form
+    const auto before = redis("GET", "hf:l:stock");
+    const auto forged = of_nobody(b, "stock", lock_mode::exclusive);
+    EXPECT_TRUE(fails_with(b.verbs->release(forged, within(patience)), errc::not_held));
+    promised<void> later;
+    const auto limits = within(patience);
+    b.verbs->start_release(forged, limits, later);
+    EXPECT_TRUE(fails_with(later.get(), errc::not_held));
+    EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, within(patience))));
+    EXPECT_EQ(renewed(b, forged).answer, renewal::verdict::lost);
+    EXPECT_EQ(redis("GET", "hf:l:stock"), before) << (alone ? "compact" : "full");
+    EXPECT_TRUE(fails_with(b.verbs->downgrade(forged, lock_mode::shared, within(patience)),
+                           errc::not_held));
+    EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
+    auto upgrade = asked(b, "stock", lock_mode::exclusive);
+    upgrade.replaces = &forged;
+    EXPECT_TRUE(fails_with(b.verbs->enter(upgrade, within(patience)), errc::not_held));
+    EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
+    if (!alone) {
+      ASSERT_TRUE(is_ok(b.verbs->leave({"stock", waiting.owner}, within(patience))));
+    }
+    EXPECT_TRUE(is_ok(a.verbs->release(held, within(patience))));
+  }
+}
+
+struct layout {
+  std::string name;
+  std::string options;
+  lock_mode mode = lock_mode::exclusive;
+};
+
+class redis_layout_contract : public redis_contract, public ::testing::WithParamInterface<layout> {
+ protected:
+  static request ask(raw_client& who) {
+    auto out = who.ask("stock");
+    out.mode = GetParam().mode;
+    if (out.mode == lock_mode::permits) out.weight = out.capacity = 1;
+    return out;
+  }
+  raw_client open(std::uint64_t number) { return raw(number, GetParam().options); }
+};
+
+TEST_P(redis_layout_contract, nobody_but_the_owner_ends_a_grant) {
+  auto a = open(1), b = open(2);
+  const auto held = take(a, ask(a));
+  const auto forged = of_nobody(b, "stock", GetParam().mode);
+  EXPECT_TRUE(fails_with(b.verbs->release(forged, within(patience)), errc::not_held));
+  EXPECT_EQ(renewed(b, forged).answer, renewal::verdict::lost);
+  EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, within(patience))));
+  EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
+  EXPECT_TRUE(is_ok(a.verbs->release(held, within(patience))));
+}
+
+// ---- requests that are delivered late
+
+// Kept by the network until the client has settled it over another connection; here that of a second client with the
+// same id.
+TEST_P(redis_layout_contract, request_delivered_after_it_was_settled_has_no_effect) {
+  network net{server_.port()};
+  auto a = raw(redis_url(net, GetParam().options + "&connections=1"), 1), twin = open(1);
+  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), within(patience)))) << "connected";
+  const auto lost = ask(a);
+  net.hold(network::requests);
+  const auto in_doubt = a.verbs->enter(lost, within(200ms));
+  ASSERT_FALSE(in_doubt);
+  ASSERT_FALSE(in_doubt.error().is_not_done()) << in_doubt.error().message();
+  EXPECT_EQ(fate(twin, lost), entered::kind::busy);
+  const auto before = net.bytes(network::replies);
+  net.hold(network::requests, false);
+  ASSERT_TRUE(wait_until([&] { return net.bytes(network::replies) > before; })) << "delivered";
+  EXPECT_EQ(holders(twin, "stock"), 0U);
+  take(twin, ask(twin));
+}
+
+// The first answer was lost, so the owner is in doubt; whatever ends it keeps a late copy out.
+TEST_P(redis_layout_contract, copy_delivered_after_the_end_has_no_effect) {
+  network net{server_.port()};
+  auto a = raw(redis_url(net, GetParam().options + "&connections=1"), 1), twin = open(1);
+  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), within(patience)))) << "connected";
+  for (const bool leaves : {true, false}) {
+    const auto lost = ask(a);
+    net.delay(network::replies, 400ms);
+    ASSERT_FALSE(a.verbs->enter(lost, within(100ms)));
+    net.heal();
+    const auto held = a.verbs->enter(lost, within(patience));
+    ASSERT_TRUE(is_ok(held));
+    ASSERT_EQ(held->what, entered::kind::granted);
+    if (leaves) {
+      ticket place{lost.name, lost.owner};
+      place.handle = lost.mode == lock_mode::permits ? 1 : 0;
+      ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+    } else {
+      ASSERT_TRUE(is_ok(a.verbs->release(held->granted, within(patience))));
+    }
+    EXPECT_FALSE(twin.verbs->enter(lost, within(patience))) << "the late copy";
+    EXPECT_EQ(holders(twin, "stock"), 0U) << (leaves ? "left" : "released");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, redis_layout_contract,
+    ::testing::Values(layout{"native", "grace=30s"}, layout{"setnx", "layout=setnx"},
+                      layout{"setnx_expire_lua", "layout=setnx-expire-lua"},
+                      layout{"getset", "layout=getset"}, layout{"redisson", "layout=redisson"},
+                      layout{"redisson_permits", "layout=redisson", lock_mode::permits}),
+    [](const auto& of) { return of.param.name; });
+
+TEST_F(redis_contract, late_request_for_several_has_no_effect) {
+  auto a = raw(1), twin = raw(1);
+  const std::array asks{a.ask("left"), a.ask("right")};
+  EXPECT_EQ(fate(a, asks[1]), entered::kind::busy);
+  EXPECT_FALSE(twin.verbs->enter_all(asks, within(patience)));
+  EXPECT_EQ(holders(a, "left") + holders(a, "right"), 0U);
+}
+
+// ---- those who are gone
+
+TEST_F(redis_contract, dead_waiter_that_does_not_fit_is_passed_over) {
+  const auto url = redis_url(server_, "grace=300ms");
+  const auto a = client::open(url), b = client::open(url);
+  shared_mutex ours{a, "stock"}, theirs{b, "stock"};
+  const auto reading = ours.acquire_shared({.ttl = 60s});
+  ASSERT_TRUE(is_ok(reading));
+  child writer{url};
+  writer.tell("acquire stock 60s");
+  ASSERT_TRUE(wait_for_queue(server_, "stock", 1));
+  EXPECT_TRUE(fails_with(theirs.acquire_shared({.wait = 500ms}), errc::timed_out))
+      << "a living one is not";
+  writer.kill();
+  EXPECT_TRUE(is_ok(theirs.acquire_shared({.wait = 3s})));
+  EXPECT_TRUE(reading->valid());
+}
+
+// ---- refusals
+
+TEST_F(redis_contract, full_server_costs_no_lease_though_one_is_wanted_by_another) {
+  const auto a = client::open(redis_url(server_, "grace=500ms")), b = client::open(server_.url());
+  mutex kept{a, "kept"}, hot{a, "hot"}, wants{b, "hot"};
+  auto quiet = kept.acquire({.ttl = 60s}), wanted = hot.acquire({.ttl = 400ms});
+  ASSERT_TRUE(is_ok(quiet));
+  ASSERT_TRUE(is_ok(wanted));
+  auto waiting = acquire_later(wants);
+  ASSERT_TRUE(one_waits(server_, "hot"));
+  redis("CONFIG", "SET", "maxmemory", "1");
+  EXPECT_TRUE(stays_true([&] { return quiet->valid() && wanted->valid(); }, 1500ms));
+  EXPECT_TRUE(is_ok(wanted->release())) << "giving back needs no memory, also when others wait";
+  EXPECT_TRUE(is_ok(get(waiting)));
+  redis("CONFIG", "SET", "maxmemory", "0");
+}
+
+// The store is asked about one of them every time, and says no; the other lives by the proof of presence alone.
+TEST_F(redis_contract, refused_renewal_of_one_costs_the_others_nothing) {
+  const auto a = client::open(redis_url(server_, "grace=500ms"));
+  mutex kept{a, "kept"}, brief{a, "brief"};
+  auto quiet = kept.acquire({.ttl = 60s});
+  ASSERT_TRUE(is_ok(quiet));
+  ASSERT_TRUE(is_ok(quiet->renew())) << "asked about once on this connection";
+  const auto asked = brief.acquire({.ttl = 400ms});
+  ASSERT_TRUE(is_ok(asked));
+  redis("ACL", "SETUSER", "default", "-evalsha");
+  EXPECT_TRUE(wait_until([&] { return !asked->valid(); })) << "it was refused";
+  EXPECT_TRUE(stays_true([&] { return quiet->valid(); }, 1s));
+  redis("ACL", "SETUSER", "default", "+evalsha");
+}
+
+TEST_F(redis_contract, what_the_server_refused_is_certain) {
+  auto a = raw(1);
+  const auto refused = [&](std::string_view name) {
+    const auto got = a.verbs->enter(a.ask(name), within(patience));
+    return !got && got.error().is_not_done();
+  };
+  redis("HSET", "hf:l:cart", "apples", "3");
+  EXPECT_TRUE(refused("cart"));
+  redis("CONFIG", "SET", "maxmemory", "1");
+  EXPECT_TRUE(refused("stock"));
+  redis("CONFIG", "SET", "maxmemory", "0");
+  redis("ACL", "SETUSER", "default", "-evalsha");
+  EXPECT_TRUE(refused("stock"));
+  redis("ACL", "SETUSER", "default", "+evalsha");
+  EXPECT_FALSE(refused("stock"));
+}
+
+// ---- a server that hangs
+
+TEST_F(redis_contract, verbs_come_back_at_their_deadline_whatever_the_server_does) {
+  auto a = raw(1, "grace=1s");
+  const auto held = take(a, "held");
+  const auto place = ticket{"held", a.next_owner()};
+  server_.stop();
+  const auto took = [](const auto& verb) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(verb(within(300ms)));
+    return std::chrono::steady_clock::now() - begin;
+  };
+  auto& store = *a.verbs;
+  const auto ask = a.ask("stock");
+  const std::array<request, 2> asks{a.ask("left"), a.ask("right")};
+  renewal one;
+  one.held = &held;
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_LT(took([&](const call& until) { return store.enter(ask, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) { return store.settle(ask, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) { return store.leave(place, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) { return store.renew({&one, 1}, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) { return store.release(held, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) { return store.enter_all(asks, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) { return store.inspect("held", until); }), 600ms);
+  }
+  server_.resume();
+}
+
+// ---- connections that have gone silent, while the server is well
+
+TEST_F(redis_contract, silent_connections_are_given_up_together) {
+  network net{server_.port()};
+  auto a = raw(redis_url(net, "grace=3s"), 1);
+  take(a, "warm");
+  net.drop(network::requests);
+  for (const auto* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
+    EXPECT_FALSE(a.verbs->inspect(name, within(50ms)));
+  EXPECT_FALSE(a.verbs->renew({}, within(50ms))) << "the one for messages";
+  net.heal();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(wait_until([&] {
+    const auto got = a.verbs->enter(a.ask("stock"), within(3s));
+    return got && got->what == entered::kind::granted && is_valid(got->granted);
+  }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+}
+
+TEST_F(redis_contract, silent_connection_does_not_use_up_a_long_call) {
+  network net{server_.port()};
+  auto a = raw(redis_url(net, "grace=30s&connections=1"), 1);
+  take(a, "warm");
+  const auto before = net.bytes(network::requests);
+  net.drop(network::requests);
+  const auto begin = std::chrono::steady_clock::now();
+  auto answer =
+      std::async(std::launch::async, [&] { return a.verbs->enter(a.ask("stock"), within(20s)); });
+  ASSERT_TRUE(wait_until([&] { return net.bytes(network::requests) > before; }));
+  net.heal();
+  EXPECT_FALSE(answer.get()) << "it never arrived";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+  EXPECT_TRUE(is_ok(a.verbs->enter(a.ask("stock"), within(2s)))) << "a new connection";
+}
+
+}  // namespace
+}  // namespace holdfast::testing

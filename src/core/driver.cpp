@@ -1,5 +1,6 @@
 #include "core/driver.hpp"
 
+#include "core/acquire_machine.hpp"
 #include "core/client_core.hpp"
 #include "core/renewal.hpp"
 
@@ -139,7 +140,10 @@ driver::~driver() { stop(); }
 
 void driver::stop() noexcept {
   {
-    std::lock_guard locked{guard_};
+    std::unique_lock locked{guard_};
+    if (thread_.joinable())
+      cleared_.wait_for(locked, overtime(core_.options().call_timeout),
+                        [this] { return orphans_.empty() && clearing_.empty(); });
     stopping_ = true;
   }
   changed_.notify_one();
@@ -371,6 +375,7 @@ void driver::clear_orphans(steady_time& next) {
           clearing_.emplace_back(std::make_unique<clearing>(*this, std::move(left))).get());
     }
     if (!orphans_.empty()) next = std::min(next, orphans_.begin()->first);
+    if (orphans_.empty() && clearing_.empty()) cleared_.notify_all();
   }
   for (auto* one : fresh) one->start();
 }

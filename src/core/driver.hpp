@@ -29,7 +29,8 @@ class driver {
   ~driver();
 
   void start();  // may throw std::system_error: no thread to be had
-  // Ends the thread. What is still in flight may complete until the driver itself goes.
+  // Ends the thread. What is still to be cleared up has a moment for it: in the store nobody else will do it before a
+  // grace or a ttl has passed. What is in flight may complete until the driver itself goes.
   void stop() noexcept;
   // Something must be looked at by `ns`. Cheap unless that is earlier than planned.
   void due_at(std::int64_t ns) noexcept {
@@ -92,6 +93,7 @@ class driver {
 
   std::mutex guard_;
   std::condition_variable changed_;
+  std::condition_variable cleared_;  // orphans_ and clearing_ are empty
   bool poked_ = false, stopping_ = false;
   unsigned asking_ = 0;
   std::map<timer, std::function<void()>> timers_;

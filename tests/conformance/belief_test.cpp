@@ -229,6 +229,21 @@ TEST_P(belief, each_grant_has_a_token_of_its_own_also_when_leases_are_lost_at_on
   EXPECT_EQ(distinct.size(), tokens.size()) << "a lease carries its successor's token";
 }
 
+TEST_P(belief, what_was_lost_is_not_left_behind_by_a_client_that_ends) {
+  const auto b = open();
+  mutex theirs{b, name()};
+  for (int round = 0; round < 10; ++round) {
+    {
+      const auto a = open();
+      mutex ours{a, name()};
+      auto held = ours.acquire({.wait = patience, .ttl = 60s, .max_hold = 1us});
+      ASSERT_TRUE(is_ok(held));
+    }
+    // Long before a ttl or any grace has passed.
+    EXPECT_TRUE(is_ok(theirs.acquire({.wait = 1500ms}))) << "round " << round;
+  }
+}
+
 TEST_P(belief, max_hold_is_not_inherited_by_the_next_lease) {
   const auto a = open();
   mutex lock{a, name()};

@@ -14,12 +14,13 @@ struct curious final : observer {
   std::function<void()> do_this = [] {};
   std::atomic<int> begun{0}, ended{0};
   std::atomic<bool> on_a_callers_thread{false};
+  std::atomic<bool> over{false};  // do nothing any more
   std::set<std::thread::id> callers;  // set before anything happens
 
   void call() {
     ++begun;
     if (callers.contains(std::this_thread::get_id())) on_a_callers_thread = true;
-    do_this();
+    if (!over) do_this();
     ++ended;
   }
   void acquired(std::string_view, fencing_token, nanoseconds) override { call(); }
@@ -49,6 +50,9 @@ TEST_P(hooks, may_ask_the_lease_and_take_the_lock) {
   EXPECT_TRUE(is_ok(next.get()));
   EXPECT_TRUE(wait_until([&] { return asked >= 3; }));
   EXPECT_FALSE(watcher->on_a_callers_thread);
+  // What the hooks ask goes before the client does.
+  watcher->over = true;
+  EXPECT_TRUE(wait_until([&] { return watcher->begun == watcher->ended; }));
 }
 
 TEST_P(hooks, have_ended_when_the_last_handle_is_gone) {

@@ -297,7 +297,7 @@ TEST_P(soak, nobody_believes_beside_whom_it_excludes_and_nothing_is_left) {
             << " refused (" << count.cancelled << " cancelled), " << count.changed
             << " changes of mode\n";
   for (const auto& one : found.complaints) ADD_FAILURE() << one << " (seed " << seed << ")";
-  EXPECT_GT(all.size(), 10U) << "nothing was tried";
+  EXPECT_GT(all.size(), 3U) << "nothing was tried";
   // Everybody is served, and then nothing is there.
   const auto last = open();
   for (const auto* word : {"mutex", "shared", "permits"}) {

@@ -10,11 +10,12 @@ class mysql_belief : public mysql_faults {};
 
 // The end of a grant by its row, as an instant of ours that is not earlier.
 steady_time latest_end(const mariadb_server& server, const std::string& name, fencing_token token) {
-  const auto left = server.sql(fmt::format(
-      "SELECT MAX(expires) - TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)) FROM (SELECT "
-      "expires FROM holdfast_lock WHERE name='{0}' AND token={1} UNION ALL SELECT expires FROM "
-      "holdfast_entry WHERE name='{0}' AND token={1}) AS both_tables",
-      name, token.value));
+  const auto left = server.sql(
+      fmt::format("SELECT CAST(MAX(expires) AS SIGNED) - "
+                  "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)) FROM (SELECT expires "
+                  "FROM holdfast_lock WHERE name='{0}' AND token={1} UNION ALL SELECT expires FROM "
+                  "holdfast_entry WHERE name='{0}' AND token={1}) AS both_tables",
+                  name, token.value));
   const auto now = std::chrono::steady_clock::now();
   if (left == "NULL") return {};
   return now + std::chrono::microseconds{std::stoll(left)};
@@ -122,7 +123,8 @@ TEST_F(mysql_belief, long_lease_is_written_again_whatever_happens_beside_it) {
 
 // ---- the end in the store is not before the end in the hand
 
-constexpr std::array<nanoseconds, 5> ttls{300ms, 1200ms, 5s, 60s, 600s};
+// The first is shorter than the grace, and long enough for a machine that is busy.
+constexpr std::array<nanoseconds, 4> ttls{2s, 5s, 60s, 600s};
 
 TEST_F(mysql_belief, granted_at_once_and_renewed) {
   mariadb_server server;
@@ -165,7 +167,7 @@ TEST_F(mysql_belief, granted_by_another_client) {
         ASSERT_TRUE(is_ok(held->release()));
         held = waiting.get().value();
         EXPECT_TRUE(ends_in_time(server, *held)) << options;
-        EXPECT_TRUE(ttl < 1s || held->valid()) << options;
+        EXPECT_TRUE(held->valid()) << options;
       }
     }
   }

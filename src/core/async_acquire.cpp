@@ -104,7 +104,7 @@ namespace {
 class exclusive_acquire final : public async_machine<lease>, private gate::waiter {
  public:
   exclusive_acquire(std::shared_ptr<gate> at, acquire_options asked, acquired_hook hook)
-      : async_machine(at->core),
+      : async_machine(handle_of(at)),
         gate_(std::move(at)),
         asked_(std::move(asked)),
         hook_(std::move(hook)) {}
@@ -250,6 +250,7 @@ class upgrade_operation final : public async_machine<void> {
       return finish(core().note_failure(std::move(answer).error()));
     }
     upgraded_.token = answer->token;
+    won_ = answer->owner;
     auto done = adopt_upgrade(*state_, upgraded_.generation, *answer);
     if (done && is_abandoned()) undo_upgrade(*state_, upgraded_.generation, answer->owner);
     finish(std::move(done));
@@ -257,10 +258,14 @@ class upgrade_operation final : public async_machine<void> {
   void resuming() noexcept override {
     if (outcome->has_value()) lease_access::refill(held_, upgraded_);
   }
+  void dropped() noexcept override {
+    if (outcome->has_value()) undo_upgrade(*state_, upgraded_.generation, won_);
+  }
 
   lease& held_;
   std::shared_ptr<hold> state_;
   tenure upgraded_;
+  owner_id won_;
   std::string name_;
   acquire_options asked_;
   grant old_;

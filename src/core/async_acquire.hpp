@@ -21,6 +21,7 @@ template <class T>
 class async_operation : public detail::async_state<T>,
                         public std::enable_shared_from_this<async_operation<T>> {
  public:
+  // `client` is a handle: whatever else of the client an operation keeps must not outlive it.
   explicit async_operation(std::shared_ptr<client_core> client) : core_(std::move(client)) {}
 
   bool start(std::coroutine_handle<> who) final {
@@ -37,7 +38,8 @@ class async_operation : public detail::async_state<T>,
     return true;
   }
   void abandon() noexcept final {
-    phase_.exchange(phase::abandoned);
+    // Finished, and never to be resumed: from here on nobody but us touches the outcome.
+    if (phase_.exchange(phase::abandoned) == phase::finished) dropped();
     cancel_.request_stop();
   }
   bool is_abandoned() const noexcept { return phase_.load() == phase::abandoned; }
@@ -46,6 +48,8 @@ class async_operation : public detail::async_state<T>,
   virtual void begin() = 0;
   // On the thread on which the coroutine goes on, just before it does.
   virtual void resuming() noexcept {}
+  // The outcome is there, and nobody wants it.
+  virtual void dropped() noexcept { this->outcome.reset(); }
   // The last thing an operation does: *this may be gone afterwards.
   void finish(result<T> answer) {
     const auto self = std::move(self_);
@@ -53,7 +57,14 @@ class async_operation : public detail::async_state<T>,
     auto before = phase_.load();
     while (before != phase::abandoned && !phase_.compare_exchange_weak(before, phase::finished)) {
     }
-    if (before == phase::suspended) core_->post([self] { self->go_on(); });
+    if (before != phase::suspended) return;
+    core_->post([self]() mutable {
+      // Perhaps on a thread of the user's. This operation, which may be the last that keeps the client, goes under the
+      // mark as well.
+      const background_thread mark;
+      const auto me = std::move(self);
+      me->go_on();
+    });
   }
   void cancel_with(const std::stop_token& users) {
     if (users.stop_possible()) users_stop_.emplace(users, forward{&cancel_});
@@ -77,7 +88,7 @@ class async_operation : public detail::async_state<T>,
     who_.resume();
   }
 
-  std::shared_ptr<client_core> core_;
+  const std::shared_ptr<client_core> core_;
   std::coroutine_handle<> who_;
   std::shared_ptr<async_operation> self_;  // until finished: the store will call back
   std::atomic<phase> phase_{phase::running};

@@ -96,7 +96,7 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
 // The engine completes what is in flight as it goes, and those completions want the driver: so its thread ends first,
 // and it goes last. Then the hooks have their say.
 client_core::~client_core() {
-  mender_.stop();
+  mender_.stop(overtime(options_.call_timeout));
   driver_.stop();
   engine_.reset();
   resumer_.stop();
@@ -170,13 +170,20 @@ std::pair<std::uint64_t, std::uint64_t> client_core::take_sequences() noexcept {
 }
 
 std::shared_ptr<gate> client_core::gate_for(std::string_view name) {
-  std::lock_guard locked{guard_};
-  auto at = gates_.find(name);
-  if (at != gates_.end())
-    if (auto alive = at->second.lock()) return alive;
+  const auto known = [&]() -> std::shared_ptr<gate> {
+    const auto at = gates_.find(name);
+    return at == gates_.end() ? nullptr : at->second.lock();
+  };
+  {
+    std::lock_guard locked{guard_};
+    if (auto alive = known()) return alive;
+  }
+  // Made, and dropped again if somebody was faster, without the guard: the end of a hold takes it.
   auto fresh = std::make_shared<gate>(shared_from_this(), std::string{name});
+  auto out = make_handle(fresh);
+  std::lock_guard locked{guard_};
+  if (auto alive = known()) return alive;
   holds_.push_back(fresh);
-  auto out = make_handle(std::move(fresh));
   gates_.insert_or_assign(std::string{name}, out);
   return out;
 }
@@ -248,17 +255,16 @@ void client_core::post(std::function<void()> work) {
   }
 }
 
-call client_core::call_within(const acquire_options& options) const noexcept {
-  const auto now = clock_->local().recent();
-  const auto limit = overtime(options_.call_timeout);
-  return {now + (options.wait < options_.call_timeout - limit ? options.wait + limit
-                                                              : options_.call_timeout),
-          options.stop};
+call client_core::call_until(steady_time deadline, std::stop_token stop) const noexcept {
+  const auto last = deadline_after(deadline, overtime(options_.call_timeout));
+  return {on_steady_clock(std::min(clock_->now() + options_.call_timeout, last)), std::move(stop)};
 }
 
 // User code never runs on the thread on which the thing happened, which may be an engine's reactor or our driver, nor
 // under a lock of ours.
 void client_core::announce(std::function<void()> user_code) noexcept {
+  if (!usable_here())
+    return;  // in a forked child there is no such thread, and its mutex may be locked
   try {
     announcer_.post(user_code);
   } catch (...) {
@@ -314,11 +320,11 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
     return error{errc::unavailable,
                  fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};
   if (one.answer == renewal::verdict::lost) {
-    who.lose(generation, current->owner, let_go_by_the_store);
+    who.lose(current->owner, let_go_by_the_store);
     return gone;
   }
   // Proof that comes after the validity has ended proves nothing: somebody may have relied on that end.
-  if (!who.prolong(generation, current->owner, one.valid_from)) return gone;
+  if (!who.prolong(current->owner, one.valid_from) || !who.is_current(generation)) return gone;
   return {};
 }
 
@@ -422,10 +428,8 @@ void client_core::on_lost(std::span<const owner_id> owners, std::string_view why
   std::vector<std::shared_ptr<hold>> alive;
   live_holds(alive);
   for (const auto& h : alive) {
-    const auto generation = hold_word::generation(h->word.load(std::memory_order_acquire));
-    const auto current = h->current_grant(generation);
-    if (current && std::ranges::binary_search(sorted, current->owner))
-      h->lose(generation, current->owner, why);
+    const auto current = h->current_grant(std::nullopt);
+    if (current && std::ranges::binary_search(sorted, current->owner)) h->lose(current->owner, why);
   }
 }
 

@@ -64,8 +64,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
   call bounded_call(std::stop_token stop = {}) const noexcept {
     return {clock_->local().recent() + options_.call_timeout, std::move(stop)};
   }
-  // The same, and not much longer than the caller means to wait.
-  call call_within(const acquire_options& options) const noexcept;
+  // The same, and not much longer than the caller means to wait: until `deadline`, an instant of clock().
+  call call_until(steady_time deadline, std::stop_token stop) const noexcept;
   // An instant of clock() as one of std::chrono::steady_clock, on which threads and engines sleep.
   steady_time on_steady_clock(steady_time when) const noexcept {
     if (when == steady_time::max() || &clock_->local() == clock_) return when;

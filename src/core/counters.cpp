@@ -52,7 +52,7 @@ class wait_operation final : public async_operation<void>,
     if (*verdict) return finish({});
     if (stop().stop_requested() || core().clock().now() >= deadline_)
       return finish(gave_up_waiting(what_));
-    limits_ = {deadline_, stop()};
+    limits_ = {core().on_steady_clock(deadline_), stop()};
     core().store().start_watch(watch_kind::counter, what_.name, answer->version, limits_, *this);
   }
   void complete(result<void> answer) noexcept override {
@@ -101,8 +101,8 @@ result<void> wait_for(client_core& core, const counter_wait& what) {
     if (!verdict) return std::move(verdict).error();
     if (*verdict) return {};
     if (what.stop.stop_requested() || core.clock().now() >= deadline) return gave_up_waiting(what);
-    auto told =
-        core.store().watch(watch_kind::counter, what.name, now->version, {deadline, what.stop});
+    auto told = core.store().watch(watch_kind::counter, what.name, now->version,
+                                   {core.on_steady_clock(deadline), what.stop});
     if (!told && told.error().code() != errc::unavailable) return told;
   }
 }

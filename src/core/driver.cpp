@@ -25,10 +25,6 @@ lease_times times_of(const hold& h) noexcept {
           from_ns(h.hold_until.load(std::memory_order_relaxed))};
 }
 
-void end(hold& h, std::uint64_t born, std::string_view why) {
-  if (const auto current = h.current_grant(born)) h.lose(born, current->owner, why);
-}
-
 }  // namespace
 
 // One call of renew for all leases that are due, with copies of what it is about. It is not waited for: a store that
@@ -39,7 +35,6 @@ class driver::flight final : public completion<void> {
   struct item {
     std::weak_ptr<hold> who;
     std::string name;  // the copy refers to it
-    std::uint64_t generation;
     grant copy;
   };
 
@@ -141,6 +136,12 @@ driver::~driver() { stop(); }
 void driver::stop() noexcept {
   {
     std::unique_lock locked{guard_};
+    // All at once, those that rest between two tries included.
+    decltype(orphans_) now;
+    for (auto& [when, one] : orphans_) now.emplace(steady_time{}, std::move(one));
+    orphans_ = std::move(now);
+    poked_ = true;
+    changed_.notify_one();
     if (thread_.joinable())
       cleared_.wait_for(locked, overtime(core_.options().call_timeout),
                         [this] { return orphans_.empty() && clearing_.empty(); });
@@ -203,7 +204,7 @@ void driver::run() {
         // Nothing is held. Say that we mean to sleep for good, and look once more.
         planned_.store(INT64_MAX, std::memory_order_seq_cst);
         auto later = steady_time::max();
-        if (!pass(later)) next = later;
+        next = pass(later) ? std::min(next, later) : later;
       }
     } catch (const std::bad_alloc&) {
       // Leases that could not be looked at are tried again at `next`; validity needs no memory.
@@ -257,10 +258,11 @@ bool driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now
     if (state_of(w) != held) continue;
     switch (decide(times_of(*h), now)) {
       case upkeep::expired:
-        end(*h, generation(w), core_.why_it_ended());
+        if (const auto current = h->current_grant(generation(w)))
+          h->lose(current->owner, core_.why_it_ended());
         break;
       case upkeep::held_too_long:
-        end(*h, generation(w), "it was held for max_hold");
+        h->lose_lease(generation(w), "it was held for max_hold");
         break;
       case upkeep::renew:
         any_due = true;
@@ -285,10 +287,10 @@ void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time no
     if (state_of(w) != held) continue;
     const auto current = h->current_grant(generation(w));
     if (!current || !goes_along(at, current->ttl, now)) continue;
-    h->renew_again(generation(w), current->owner, now + current->ttl / 4);
+    h->renew_again(current->owner, now + current->ttl / 4);
     auto& to = at.valid_until < patience ? soon : later;
     if (&to == &soon) last = std::max(last, at.valid_until);
-    to.push_back({h, h->name, generation(w), *current});
+    to.push_back({h, h->name, *current});
   }
   const auto start = [&](std::vector<flight::item> items, steady_time deadline) {
     if (items.empty()) return;
@@ -317,18 +319,18 @@ void driver::write_down(const flight& done) {
   const auto& answer = *done.answer;
   core_.note_renewal(answer, done.items.size(), core_.clock().now() - done.since);
   for (std::size_t i = 0; i < done.items.size(); ++i) {
-    const auto& [weak, name, born, copy] = done.items[i];
+    const auto& [weak, name, copy] = done.items[i];
     const auto who = weak.lock();
     if (!who) continue;
     auto verdict = answer ? done.batch[i].answer : renewal::verdict::unknown;
     if (verdict == renewal::verdict::lost && who->changing.load())
       verdict = renewal::verdict::unknown;
     if (verdict == renewal::verdict::held) {
-      who->prolong(born, copy.owner, done.batch[i].valid_from);
+      who->prolong(copy.owner, done.batch[i].valid_from);
     } else if (verdict == renewal::verdict::lost) {
-      who->lose(born, copy.owner, let_go_by_the_store);
+      who->lose(copy.owner, let_go_by_the_store);
     } else {
-      who->renew_again(born, copy.owner, core_.clock().now() + retry_delay(copy.ttl));
+      who->renew_again(copy.owner, core_.clock().now() + retry_delay(copy.ttl));
     }
   }
 }

@@ -61,7 +61,7 @@ class observe_operation final : public core::async_operation<std::optional<leade
     if (term_of(now) != seen_) return finish(std::move(now));
     if (stop().stop_requested() || core().clock().now() >= deadline_)
       return finish(unchanged(name_, stop().stop_requested()));
-    limits_ = {deadline_, stop()};
+    limits_ = {core().on_steady_clock(deadline_), stop()};
     core().store().start_watch(watch_kind::lock, name_, seat->version, limits_, *this);
   }
   void complete(result<void> told) noexcept override {
@@ -116,7 +116,8 @@ result<std::optional<leader_info>> election::observe(fencing_token seen, nanosec
     if (term_of(now) != seen) return now;
     if (stop.stop_requested() || core.clock().now() >= deadline)
       return unchanged(name(), stop.stop_requested());
-    auto told = core.store().watch(watch_kind::lock, name(), seat->version, {deadline, stop});
+    auto told = core.store().watch(watch_kind::lock, name(), seat->version,
+                                   {core.on_steady_clock(deadline), stop});
     if (!told) return std::move(told).error();
   }
 }

@@ -93,13 +93,18 @@ result<tenure> gate::ask_store(const acquire_options& options, std::uint64_t gen
   if (options.stop.stop_requested())
     return lead_slowly(options, generation, since, ask, std::nullopt);
   auto& store = core->store();
-  auto first = core->caps().immediate ? store.enter(ask, client_core::unbounded)
-                                      : store.enter(ask, core->call_within(options));
+  const bool immediate = core->caps().immediate;
+  // The wait began when the caller came, whether or not it is timed.
+  const auto began = since == steady_time{} && !immediate ? core->clock().now() : since;
+  auto first =
+      immediate
+          ? store.enter(ask, client_core::unbounded)
+          : store.enter(ask, core->call_until(deadline_after(began, options.wait), options.stop));
   if (first && first->what == entered::kind::granted && in_time(first->granted)) {
     won(first->granted, options, since);
     return tenure{generation, first->granted.token};
   }
-  return lead_slowly(options, generation, since, ask, std::move(first));
+  return lead_slowly(options, generation, began, ask, std::move(first));
 }
 
 // It is held elsewhere, or something is wrong: the whole loop.

@@ -85,4 +85,9 @@ class gate final : public hold {
   std::string label_;                   // (owner) as the store shows it
 };
 
+// The handle of a client that a handle of one of its gates is.
+inline std::shared_ptr<client_core> handle_of(const std::shared_ptr<gate>& at) {
+  return {at, at->core.get()};
+}
+
 }  // namespace holdfast::core

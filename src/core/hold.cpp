@@ -26,7 +26,8 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   granted = won;
   granted.name = name;
   entries.store(0, std::memory_order_relaxed);
-  valid_until.store(from + usable(core->caps(), won.ttl).count(), std::memory_order_relaxed);
+  // Released, so that whoever sees it sees the word of an earlier generation as over (valid_at).
+  valid_until.store(from + usable(core->caps(), won.ttl).count(), std::memory_order_release);
   const auto due = from + won.ttl.count() / 3;
   renew_at.store(due, std::memory_order_relaxed);
   auto limit = std::numeric_limits<std::int64_t>::max();
@@ -169,12 +170,23 @@ void hold::note_release() noexcept {
 
 void hold::surrender(std::uint64_t generation) noexcept { let_go(generation, held); }
 
-bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept {
+bool hold::lose(const owner_id& owner, std::string_view why) noexcept {
+  return lose_pinned(std::nullopt, &owner, why);
+}
+
+bool hold::lose_lease(std::uint64_t generation, std::string_view why) noexcept {
+  return lose_pinned(generation, nullptr, why);
+}
+
+bool hold::lose_pinned(std::optional<std::uint64_t> which, const owner_id* owner,
+                       std::string_view why) noexcept {
   std::unique_ptr<std::stop_source> announced;
   grant gone;
+  std::uint64_t generation = 0;
   {
-    pin look{*this, generation};
-    if (!look || granted.owner != owner) return false;
+    pin look{*this, which};
+    if (!look || (owner != nullptr && granted.owner != *owner)) return false;
+    generation = look.generation();
     gone = granted;
     announced = std::move(loss);
     word.fetch_add(lost - held, std::memory_order_acq_rel);
@@ -188,9 +200,8 @@ bool hold::lose(std::uint64_t generation, const owner_id& owner, std::string_vie
   return true;
 }
 
-bool hold::prolong(std::uint64_t generation, const owner_id& owner,
-                   steady_time valid_from) noexcept {
-  pin look{*this, generation};
+bool hold::prolong(const owner_id& owner, steady_time valid_from) noexcept {
+  pin look{*this, std::nullopt};
   if (!look || granted.owner != owner) return false;
   // Too late: valid() has said no already, and no must stay no. The driver will announce the loss.
   if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
@@ -204,14 +215,15 @@ bool hold::prolong(std::uint64_t generation, const owner_id& owner,
   return true;
 }
 
-void hold::renew_again(std::uint64_t generation, const owner_id& owner, steady_time when) noexcept {
-  pin look{*this, generation};
+void hold::renew_again(const owner_id& owner, steady_time when) noexcept {
+  pin look{*this, std::nullopt};
   if (look && granted.owner == owner) renew_at.store(to_ns(when), std::memory_order_relaxed);
 }
 
 bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
   pin look{*this, generation};
   if (!look) return false;
+  if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
   granted = with;
   granted.name = name;
   const auto from = to_ns(with.valid_from);
@@ -229,7 +241,7 @@ std::optional<tenure> hold::reenter(std::uint64_t generation) noexcept {
   return tenure{generation, granted.token};
 }
 
-std::optional<grant> hold::current_grant(std::uint64_t generation) {
+std::optional<grant> hold::current_grant(std::optional<std::uint64_t> generation) {
   pin look{*this, generation};
   if (!look) return std::nullopt;
   return granted;
@@ -252,11 +264,14 @@ bool hold::hand_off(std::unique_lock<std::mutex>&) { return false; }
 
 void hold::pass_on(std::unique_lock<std::mutex>&) noexcept {}
 
-pin::pin(hold& target, std::uint64_t generation) : target_(target), locked_(target.guard) {
+pin::pin(hold& target, std::optional<std::uint64_t> generation)
+    : target_(target), locked_(target.guard) {
   auto now = target_.word.load(std::memory_order_acquire);
-  while (hold_word::generation(now) == generation && state_of(now) == held && !pinned_)
+  while (hold_word::generation(now) == generation.value_or(hold_word::generation(now)) &&
+         state_of(now) == held && !pinned_)
     pinned_ =
         target_.word.compare_exchange_weak(now, now | hold_word::pinned, std::memory_order_acq_rel);
+  generation_ = hold_word::generation(now);
 }
 
 pin::~pin() {

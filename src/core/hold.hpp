@@ -123,20 +123,26 @@ struct hold : std::enable_shared_from_this<hold> {
   result<void> release(std::uint64_t generation, telling how = telling::awaited);
   // held -> idle without asking the store, which has given the grant another form (downgrade).
   void surrender(std::uint64_t generation) noexcept;
+  // What is said of a grant is said by its owner id, whatever generation holds it by now: it may have been handed on
+  // inside the process while the store's answer was on its way.
+  //
   // held -> lost: fires the token, tells the observer, lets the next in. False when it was not held
   // any more, or not by this owner.
-  bool lose(std::uint64_t generation, const owner_id& owner, std::string_view why) noexcept;
+  bool lose(const owner_id& owner, std::string_view why) noexcept;
+  // The same of one lease alone (max_hold).
+  bool lose_lease(std::uint64_t generation, std::string_view why) noexcept;
   // Writes a renewal's answer down, if it is still about us. An answer that comes too late changes nothing. False:
   // this owner can no longer claim it.
-  bool prolong(std::uint64_t generation, const owner_id& owner, steady_time valid_from) noexcept;
+  bool prolong(const owner_id& owner, steady_time valid_from) noexcept;
   // The next renewal is due then, if it is still about us.
-  void renew_again(std::uint64_t generation, const owner_id& owner, steady_time when) noexcept;
-  // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile.
+  void renew_again(const owner_id& owner, steady_time when) noexcept;
+  // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile, or its validity
+  // has ended: no must stay no.
   bool replace(std::uint64_t generation, const grant& with) noexcept;
   // One more entry by the same owner. Nothing: not held any more.
   std::optional<tenure> reenter(std::uint64_t generation) noexcept;
   // A copy that the driver cannot change under our hands; nothing when this generation is not held any more.
-  std::optional<grant> current_grant(std::uint64_t generation);
+  std::optional<grant> current_grant(std::optional<std::uint64_t> generation);
   std::stop_token loss_token(std::uint64_t generation);
 
  protected:
@@ -153,6 +159,8 @@ struct hold : std::enable_shared_from_this<hold> {
   result<void> tell_store();
   result<void> release_what_is_there();
   std::unique_ptr<std::stop_source> take_loss() noexcept;
+  bool lose_pinned(std::optional<std::uint64_t> generation, const owner_id* owner,
+                   std::string_view why) noexcept;
 
  protected:
   void note_release() noexcept;
@@ -163,15 +171,18 @@ struct hold : std::enable_shared_from_this<hold> {
 // Pins a held word against its owner while the driver reads or changes the owner's fields.
 class pin {
  public:
-  pin(hold& target, std::uint64_t generation);
+  // Of this generation, or of any.
+  pin(hold& target, std::optional<std::uint64_t> generation);
   ~pin();
   pin(const pin&) = delete;
   pin& operator=(const pin&) = delete;
   explicit operator bool() const noexcept { return pinned_; }
+  std::uint64_t generation() const noexcept { return generation_; }
 
  private:
   hold& target_;
   std::unique_lock<std::mutex> locked_;
+  std::uint64_t generation_ = 0;
   bool pinned_ = false;
 };
 

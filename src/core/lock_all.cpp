@@ -30,10 +30,20 @@ result<plan> make_plan(core::client_core& core, std::span<const std::string> nam
   return out;
 }
 
-// The wait bounds the whole, so the next one gets what is left.
-void spend(plan& todo, const core::client_core& core) {
-  if (todo.options.wait > nanoseconds::zero() && todo.deadline != steady_time::max())
-    todo.options.wait = std::max(todo.deadline - core.clock().now(), nanoseconds{1});
+// The wait bounds the whole, so the next one gets what is left. False: nothing is.
+bool spend(plan& todo, const core::client_core& core) {
+  if (todo.options.wait == nanoseconds::zero() || todo.deadline == steady_time::max()) return true;
+  todo.options.wait = todo.deadline - core.clock().now();
+  return todo.options.wait > nanoseconds::zero();
+}
+
+// All or none: whoever hears that we have none finds none held, if the store answers in time; else the releases have
+// been sent.
+void give_back(std::vector<lease> held, const plan& todo, const core::client_core& core) {
+  const auto last =
+      core::deadline_after(todo.deadline, core::overtime(core.options().call_timeout));
+  for (auto& one : held)
+    if (core.clock().now() < last) static_cast<void>(one.release());
 }
 
 // The first may have been lost while we waited for the last.
@@ -51,6 +61,7 @@ class all_at_once {
  public:
   all_at_once(std::shared_ptr<core::client_core> core, plan todo)
       : core_(std::move(core)), todo_(std::move(todo)) {}
+  ~all_at_once() { give_up(); }  // also when memory runs out in between
 
   bool begin() {
     if (!core_->caps().atomic_multi || todo_.order.size() < 2) return false;
@@ -67,7 +78,7 @@ class all_at_once {
     return true;
   }
   std::span<const request> asks() const noexcept { return asks_; }
-  const acquire_options& options() const noexcept { return todo_.options; }
+  steady_time deadline() const noexcept { return todo_.deadline; }
 
   result<std::vector<lease>> conclude(result<std::vector<grant>> answer, steady_time since) {
     std::vector<lease> out;
@@ -77,6 +88,7 @@ class all_at_once {
         gate->won((*answer)[i], todo_.options, since);
         out.push_back(core::lease_access::make(gate, {generation, (*answer)[i].token}));
       }
+      taken_.clear();
       return all_still_held(std::move(out));
     }
     give_up();
@@ -111,7 +123,7 @@ class enter_all_operation final : public core::async_operation<std::vector<lease
   void begin() override {
     since_ = core().clock().now();
     if (!attempt_.begin()) return finish(std::vector<lease>{});
-    limits_ = core().call_within(attempt_.options());
+    limits_ = core().call_until(attempt_.deadline(), {});
     core().store().start_enter_all(attempt_.asks(), limits_, *this);
   }
   void complete(result<std::vector<grant>> answer) noexcept override {
@@ -133,11 +145,11 @@ task<result<std::vector<lease>>> take_all(std::shared_ptr<core::client_core> cor
   }
   std::vector<lease> held;
   for (const auto& name : todo->order) {
+    if (!spend(*todo, *core)) co_return core->note_failure(core::gave_up(name, false));
     auto pending = core::async_exclusive(core->gate_for(name), todo->options);
     auto got = co_await pending;
     if (!got) co_return std::move(got).error();  // what is in `held` is released
     held.push_back(std::move(*got));
-    spend(*todo, *core);
   }
   co_return all_still_held(std::move(held));
 }
@@ -151,24 +163,24 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
   if (!todo) return std::move(todo).error();
   if (all_at_once attempt{core, *todo}; attempt.begin()) {
     const auto since = core->clock().now();
-    auto answer = core->store().enter_all(attempt.asks(), core->call_within(todo->options));
+    auto answer = core->store().enter_all(attempt.asks(),
+                                          core->call_until(todo->deadline, todo->options.stop));
     auto all = attempt.conclude(std::move(answer), since);
     if (!all || !all->empty()) return all;
-    spend(*todo, *core);
+    if (!spend(*todo, *core)) return core->note_failure(core::gave_up(todo->order.front(), false));
   }
   std::vector<lease> held;
   held.reserve(todo->order.size());
   for (const auto& name : todo->order) {
     const auto gate = core->gate_for(name);
-    auto got = gate->acquire(todo->options);
+    const bool in_time = held.empty() || spend(*todo, *core);
+    auto got = in_time ? gate->acquire(todo->options)
+                       : result<core::tenure>{core->note_failure(core::gave_up(name, false))};
     if (!got) {
-      // All or none: whoever hears that we have none finds none held. (A coroutine cannot wait for that here; its
-      // releases have been sent.)
-      for (auto& one : held) static_cast<void>(one.release());
+      give_back(std::move(held), *todo, *core);
       return std::move(got).error();
     }
     held.push_back(core::lease_access::make(gate, *got));
-    spend(*todo, *core);
   }
   return all_still_held(std::move(held));
 }

@@ -21,11 +21,17 @@ void mender::add(attempt what) {
   changed_.notify_one();
 }
 
-void mender::stop() noexcept {
+void mender::stop(nanoseconds patience) noexcept {
   std::jthread last;
   {
-    std::lock_guard locked{guard_};
+    std::unique_lock locked{guard_};
     stopped_ = true;
+    decltype(doubts_) now;
+    for (auto& [due, one] : doubts_)
+      now.emplace(std::chrono::steady_clock::time_point{}, std::move(one));
+    doubts_ = std::move(now);
+    changed_.notify_one();
+    settled_.wait_for(locked, patience, [this] { return doubts_.empty() && !trying_; });
     last = std::move(thread_);
   }
 }  // asked to stop, and joined, here
@@ -44,10 +50,17 @@ void mender::run(const std::stop_token& stop) {
       continue;
     }
     auto one = std::move(doubts_.extract(doubts_.begin()).mapped());
+    trying_ = true;
     locked.unlock();
     const bool certain = one.what(stop);
+    if (certain)
+      one.what = nullptr;  // outside the guard: it may own the last reference to its hold
     locked.lock();
-    if (certain) continue;
+    trying_ = false;
+    if (certain) {
+      settled_.notify_all();
+      continue;
+    }
     const auto again = std::chrono::steady_clock::now() + one.pause;
     one.pause = std::min(one.pause * 2, longest_pause);
     doubts_.emplace(again, std::move(one));

@@ -21,13 +21,13 @@ class mender {
   using attempt = std::function<bool(const std::stop_token&)>;
 
   mender() = default;
-  ~mender() { stop(); }
+  ~mender() { stop({}); }
   mender(const mender&) = delete;
   mender& operator=(const mender&) = delete;
 
   void add(attempt what);
-  // Ends the thread; doubts that are left stay.
-  void stop() noexcept;
+  // Ends the thread, after a last try of each doubt that is left, within this time.
+  void stop(nanoseconds patience) noexcept;
 
  private:
   struct doubt {
@@ -37,7 +37,8 @@ class mender {
   void run(const std::stop_token& stop);
 
   std::mutex guard_;
-  std::condition_variable_any changed_;
+  std::condition_variable_any changed_, settled_;
+  bool trying_ = false;
   std::multimap<std::chrono::steady_clock::time_point, doubt> doubts_;
   bool stopped_ = false;
   std::jthread thread_;

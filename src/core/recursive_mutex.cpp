@@ -96,7 +96,7 @@ result<lease> recursive_mutex::try_acquire() {
 async<lease> recursive_mutex::async_acquire(const acquire_options& options) {
   const auto& gate = state_->at();
   if (const auto again = state_->reenter())
-    return core::ready_lease(gate->core, lease_access::make(gate, *again));
+    return core::ready_lease(core::handle_of(gate), lease_access::make(gate, *again));
   return core::async_exclusive(gate, options, [state = state_](std::uint64_t generation) {
     state->own(std::this_thread::get_id(), generation);
   });

@@ -21,9 +21,10 @@ void resumer::post(std::function<void()> work) {
   bool was_empty = false;
   {
     std::lock_guard locked{guard_};
+    if (!thread_.joinable())
+      thread_ = std::thread{[this] { run(); }};  // may throw: then nothing is queued
     was_empty = queue_.empty();
     queue_.push_back(std::move(work));
-    if (!thread_.joinable()) thread_ = std::thread{[this] { run(); }};
   }
   if (was_empty) changed_.notify_one();  // else it is awake, or about to be
 }

@@ -17,6 +17,14 @@ error wrong_mode(const hold& state, std::string_view what, lock_mode mode) {
                                            state.name, what, to_string(mode))};
 }
 
+error still_changing(const hold& state) {
+  return {
+      errc::unavailable,
+      fmt::format("an earlier change of lock '{}' on {} is still being cleared up; try again in "
+                  "a moment",
+                  state.name, state.core->url())};
+}
+
 // A lease of another lock here is a slip of the pen that must not change that other lock.
 result<void> check_ours(const lease& held, std::string_view name) {
   if (!lease_access::state(held))
@@ -44,10 +52,10 @@ class upgrade_doubt {
     ask.replaces = &none;
     auto found = core_.store().settle(ask, core_.bounded_call(stop));
     if (!found) return false;
-    const auto state = who_.lock();
+    // The hold is kept for a moment only: it keeps the client, and its last handle would wait for our calls.
     switch (found->what) {
       case entered::kind::busy:
-        if (state) state->changing = false;
+        if (const auto state = who_.lock()) state->changing = false;
         return true;
       case entered::kind::waiting:
         found->waiting.replacing = true;
@@ -56,18 +64,23 @@ class upgrade_doubt {
       case entered::kind::granted:
         break;
     }
-    if (state && state->is_current(generation_)) return take_back(*state, found->granted, stop);
+    if (is_wanted()) return take_back(found->granted, stop);
     const auto gone = core_.store().release(found->granted, core_.bounded_call(stop));
     return gone || gone.error().code() == errc::not_held;
   }
 
  private:
-  bool take_back(hold& state, const grant& won, const std::stop_token& stop) const {
+  bool is_wanted() const {
+    const auto state = who_.lock();
+    return state && state->is_current(generation_);
+  }
+  bool take_back(const grant& won, const std::stop_token& stop) const {
     const auto back =
         core_.store().downgrade(won, lock_mode::upgradeable, core_.bounded_call(stop));
     if (!back) return false;
-    if (!state.replace(generation_, *back)) return false;  // lost or released: now it is released
-    state.changing = false;
+    const auto state = who_.lock();
+    if (!state || !state->replace(generation_, *back)) return false;  // over: now it is released
+    state->changing = false;
     return true;
   }
 
@@ -103,7 +116,7 @@ class downgrade_doubt {
     const auto state = who_.lock();
     if (!state) return true;
     if (gone) {
-      state->lose(generation_, old.owner, let_go_by_the_store);
+      state->lose(old.owner, let_go_by_the_store);
     } else {
       state->replace(generation_, *answer);
     }
@@ -158,11 +171,7 @@ result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
   const auto old = state->current_grant(lease_access::generation(held));
   if (!old) return lost_error(*state);
   if (old->mode != lock_mode::upgradeable) return wrong_mode(*state, "an upgrade", old->mode);
-  if (state->changing.load())
-    return error{errc::unavailable,
-                 fmt::format("an earlier change of lock '{}' on {} is still being cleared up; try "
-                             "again in a moment",
-                             state->name, state->core->url())};
+  if (state->changing.load()) return still_changing(*state);
   options.ttl = state->asked_ttl;
   auto checked = state->core->checked(std::move(options));
   if (!checked) return std::move(checked).error();
@@ -230,12 +239,14 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   if (!old) return lost_error(*state);
   if (!shrinks(old->mode, to))
     return wrong_mode(*state, fmt::format("a downgrade to {}", to_string(to)), old->mode);
+  // One doubt at a time: the earlier change, repeated after this one, would undo it.
+  if (state->changing.load()) return still_changing(*state);
   auto& store = state->core->store();
   auto answer = store.downgrade(*old, to, state->core->bounded_call());
   if (!answer && answer.error().code() == errc::outcome_unknown)
     answer = store.downgrade(*old, to, state->core->bounded_call());  // idempotent
   if (!answer && answer.error().code() == errc::not_held) {
-    state->lose(generation, old->owner, let_go_by_the_store);
+    state->lose(old->owner, let_go_by_the_store);
     return lost_error(*state);
   }
   if (!answer && answer.error().is_not_done()) return std::move(answer).error();

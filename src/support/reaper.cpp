@@ -1,5 +1,7 @@
 #include "support/reaper.hpp"
 
+#include "support/fork.hpp"
+
 #include <cstdlib>
 #include <list>
 #include <mutex>
@@ -41,6 +43,7 @@ class reaper {
 
  private:
   void join() {
+    if (fork_generation() != born_) return;  // a forked child has none of these threads
     for (;;) {
       std::list<worker> some;
       {
@@ -57,6 +60,7 @@ class reaper {
     std::thread thread;
     bool done = false;  // under guard_
   };
+  const std::uint64_t born_ = fork_generation();
   std::mutex guard_;
   std::list<worker> workers_;
 };

@@ -140,6 +140,32 @@ TEST_P(belief, what_is_handed_on_inside_the_process_is_worth_something) {
   EXPECT_TRUE(got->valid_for(length / 3)) << "a lease with no validity left was handed on";
 }
 
+TEST_P(belief, loss_reaches_whoever_the_grant_was_handed_to_meanwhile) {
+  NEEDS(listing);
+  NEEDS_SHORT_TTL();
+  const auto a =
+      open_flaky(plan, {.handoff_limit = 1'000'000, .handoff_time = std::chrono::hours{1}});
+  const auto b = open();
+  plan->hide_losses = true;
+  mutex lock{a, name()};
+  const auto ttl = std::max<nanoseconds>(caps().min_ttl, 3s);
+  std::atomic<bool> done{false};
+  std::vector<std::jthread> pool;
+  for (int t = 0; t < 2; ++t)  // a grant that is always held, by ever new leases
+    pool.emplace_back([&] {
+      while (!done) {
+        const auto held = lock.acquire({.wait = patience, .ttl = ttl});
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+  ASSERT_TRUE(wait_until([&] { return a.metrics().handed_off > 20; }));
+  plan->delay_renewal_answers = 50ms;  // longer than any lease is held
+  ASSERT_TRUE(is_ok(b.revoke(name())));
+  const auto lost = wait_until([&] { return a.metrics().lost >= 1; }, ttl * 2 / 3);
+  done = true;
+  EXPECT_TRUE(lost) << "the answer to the renewal was about a lease that had been handed on";
+}
+
 TEST_P(belief, loss_that_only_the_release_shows_is_announced) {
   NEEDS(listing);
   const auto a = flaky(), b = open();

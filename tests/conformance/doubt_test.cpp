@@ -99,6 +99,21 @@ TEST_P(doubt, downgrade_without_an_answer_counts_as_done_and_becomes_so) {
   }
 }
 
+TEST_P(doubt, change_of_mode_waits_for_the_end_of_an_earlier_one) {
+  NEEDS(upgrade);
+  const auto a = flaky(), b = open();
+  shared_mutex ours{a, name()}, theirs{b, name()};
+  auto held = ours.acquire();
+  plan->lose_downgrades = faults::always;
+  EXPECT_TRUE(fails_with(ours.downgrade(*held, lock_mode::upgradeable), errc::outcome_unknown));
+  EXPECT_TRUE(fails_with(ours.downgrade(*held, lock_mode::shared), errc::unavailable))
+      << "the first one, repeated later, would make it upgradeable again";
+  plan->lose_downgrades = 0;
+  ASSERT_TRUE(wait_until([&] { return is_ok(ours.downgrade(*held, lock_mode::shared)); }));
+  EXPECT_TRUE(is_ok(theirs.acquire_upgradeable({.wait = patience})));
+  EXPECT_EQ(held->mode(), lock_mode::shared);
+}
+
 TEST_P(doubt, downgrade_once_without_an_answer_is_asked_again) {
   NEEDS(shared);
   const auto a = flaky(), b = open();
@@ -144,6 +159,21 @@ TEST_P(doubt, wait_is_kept_while_the_store_is_mute) {
   }
   plan->hang_enters = false;
   EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
+}
+
+TEST_P(doubt, wait_counts_from_when_the_caller_came_also_inside_the_process) {
+  if (caps().immediate) GTEST_SKIP() << GetParam().name << " answers without I/O";
+  const auto a = open_flaky(plan, {.call_timeout = 20s, .handoff_limit = 0});
+  mutex lock{a, name()};
+  auto held = lock.acquire();
+  ASSERT_TRUE(is_ok(held));
+  const auto begin = std::chrono::steady_clock::now();
+  auto waiting = acquire_later(lock, {.wait = 3s});
+  wait_until([&] { return std::chrono::steady_clock::now() - begin > 2s; });
+  plan->hang_enters = true;
+  static_cast<void>(held->release());
+  EXPECT_FALSE(is_ok(waiting.get()));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << "3 s and a half were promised";
 }
 
 manual_task upgrade_in(shared_mutex& lock, lease& held, bool& over) {

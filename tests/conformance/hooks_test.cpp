@@ -14,7 +14,7 @@ struct curious final : observer {
   std::function<void()> do_this = [] {};
   std::atomic<int> begun{0}, ended{0};
   std::atomic<bool> on_a_callers_thread{false};
-  std::atomic<bool> over{false};  // do nothing any more
+  std::atomic<bool> over{false};      // do nothing any more
   std::set<std::thread::id> callers;  // set before anything happens
 
   void call() {

@@ -40,6 +40,45 @@ TEST(client_core_test, finished_coroutine_leaves_no_timer) {
   EXPECT_TRUE(wait_until([&] { return a.core()->timers() == 0; })) << "kept for an hour";
 }
 
+TEST(client_core_test, operation_that_is_never_awaited_does_not_keep_the_last_handle_waiting) {
+  { auto never = mutex{client::open("memory:never"), "stock"}.async_acquire(); }
+  { auto again = recursive_mutex{client::open("memory:never"), "stock"}.async_acquire(); }
+}
+
+manual_task own_everything(std::atomic<bool>& over) {
+  mutex lock{client::open("memory:own"), "stock"};
+  const acquire_options options{};
+  {
+    auto pending = lock.async_acquire(options);
+    const auto held = co_await pending;
+  }
+  over = true;
+}
+
+TEST(client_core_test, coroutine_that_owns_its_client_may_end_on_the_users_thread) {
+  std::vector<std::function<void()>> posted;
+  {
+    const auto a = client::open("memory:pool", {.resume = [&](std::function<void()> work) {
+                                  posted.push_back(std::move(work));
+                                }});
+    mutex lock{a, "stock"};
+    auto held = lock.acquire();
+    std::atomic<int> served{0};
+    auto task = take(lock, served);
+    task.start();
+    ASSERT_TRUE(held->release());
+    ASSERT_EQ(posted.size(), 1U);
+    posted.front()();
+    EXPECT_EQ(served, 1);
+    task.destroy();
+  }
+  posted.clear();  // what it kept of the client must not wait for itself
+  std::atomic<bool> over{false};
+  auto task = own_everything(over);
+  task.start();
+  EXPECT_TRUE(wait_until([&] { return over.load(); }));
+}
+
 TEST(client_core_test, session_that_ends_takes_all_its_leases_in_one_look) {
   engine_listener* ear = nullptr;
   const auto make = [&](const engine_config& config) {

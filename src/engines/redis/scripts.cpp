@@ -408,7 +408,7 @@ local record = capacity and is_held(ARGV[1]) and call('HGET', H, ARGV[1])
 if not record then close(); return 0 end
 local mode, weight, token, rest = string.match(record, '^(%S+) (%d+) (%d+) (.*)$')
 local left = call('ZSCORE', E, ARGV[1]) - now
-if mode ~= ARGV[2] then
+if mode ~= ARGV[2] and tonumber(ARGV[3]) < tonumber(weight) then  -- a late copy must not let it grow again
   call('HSET', H, ARGV[1], ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. token .. ' ' .. rest)
   call('HDEL', H, '<' .. ARGV[1])
   used = used + tonumber(ARGV[3]) - tonumber(weight)

@@ -169,7 +169,7 @@ namespace {
 void end_group(pid_t group, std::chrono::nanoseconds grace) noexcept {
   ::kill(-group, SIGTERM);
   ::kill(-group, SIGCONT);  // a stopped process cannot act on SIGTERM
-  const auto deadline = std::chrono::steady_clock::now() + grace;
+  const auto deadline = in(grace);
   while (group_exists(group) && std::chrono::steady_clock::now() < deadline) ::poll(nullptr, 0, 10);
   ::kill(-group, SIGKILL);
 }
@@ -219,6 +219,13 @@ guard_process::~guard_process() {
 
 void guard_process::watch(pid_t group) noexcept {
   [[maybe_unused]] const auto written = ::write(line_.get(), &group, sizeof group);
+}
+
+std::chrono::steady_clock::time_point in(std::chrono::nanoseconds length) noexcept {
+  using std::chrono::steady_clock;
+  const auto now = steady_clock::now();
+  return length < steady_clock::time_point::max() - now ? now + length
+                                                        : steady_clock::time_point::max();
 }
 
 bool group_exists(pid_t group) noexcept { return ::kill(-group, 0) == 0 || errno == EPERM; }

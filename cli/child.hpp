@@ -59,6 +59,9 @@ class guard_process {
   pid_t pid_ = -1;
 };
 
+// A time from now, or never for one as long as "forever".
+std::chrono::steady_clock::time_point in(std::chrono::nanoseconds length) noexcept;
+
 // Is any process of the group still there (and ours to signal)?
 bool group_exists(pid_t group) noexcept;
 

@@ -6,6 +6,8 @@
 
 #include <holdfast/election.hpp>
 
+#include <fmt/format.h>
+
 #include <memory>
 
 namespace holdfast::cli {
@@ -17,16 +19,23 @@ using namespace std::chrono_literals;
 // Leads until the command ends or the leadership is lost.
 outcome lead(const arguments& args, const program& what, lease& term, signal_inbox& signals,
              guard_process& guard, const loss_reason& reason) {
-  const auto ended = supervise({.what = what,
-                                .variables = variables_for(args, term),
-                                .held = term,
-                                .signals = signals,
-                                .guard = guard,
-                                .reason = reason,
-                                .end_when_lost = true,
-                                .grace = args.duration("--grace", 5s)});
-  if (const auto resigned = term.release(); !resigned && !ended.lost)
+  auto ended = supervise({.what = what,
+                          .variables = variables_for(args, term),
+                          .held = term,
+                          .signals = signals,
+                          .guard = guard,
+                          .reason = reason,
+                          .end_when_lost = true,
+                          .grace = args.duration("--grace", 5s)});
+  const auto resigned = term.release();
+  if (resigned || ended.lost) return ended;
+  if (resigned.error().code() != errc::lost) {
     warn(resigned.error().message());
+    return ended;
+  }
+  complain(fmt::format("The leadership of \"{}\" was lost{} before the command had ended.",
+                       term.name(), reason.str()));
+  ended.exit_code = exit_code::lost;
   return ended;
 }
 

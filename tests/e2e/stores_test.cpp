@@ -113,10 +113,10 @@ guarded_store guarded_etcd(const std::string& password) {
 const std::vector<store_row>& store_table() {
   constexpr std::uint64_t microseconds = 1'000'000'000'000'000;
   static const std::vector<store_row> table{
-      {"redis", "redis", "redis", "redis://127.0.0.1:1", microseconds, "", 3,
+      {"redis", "redis", "redis", "redis://127.0.0.1:1", microseconds, "", 4.5,
        redis_server::available, open_redis, guarded_redis},
       {"mysql", "mysql", "mysql (MariaDB)", "mysql://root@127.0.0.1:1/holdfast", microseconds, "",
-       5, mariadb_server::available, open_mariadb, guarded_mariadb},
+       5.5, mariadb_server::available, open_mariadb, guarded_mariadb},
       {"etcd", "etcd", "etcd", "etcd://127.0.0.1:1", 0, "session=2s", 4, etcd_server::available,
        open_etcd<1>, guarded_etcd<1>},
       {"etcd3", "etcd", "etcd", "etcd://127.0.0.1:1,127.0.0.1:2", 0, "session=2s", 4,
@@ -298,6 +298,29 @@ TEST_P(stores, a_password_is_redacted_everywhere) {
   const auto from_environment = box.run({"doctor"});
   EXPECT_EQ(from_environment.code, 0) << from_environment.err;
   shows_no_secret(from_environment);
+}
+
+TEST_P(stores, a_holdfast_inside_run_means_the_same_store_or_fails) {
+  const std::string canary = "CANARY-4711";
+  const auto [server, user, stranger, place] = start_guarded(canary);
+  const std::vector<std::string> nested{"run", "outer", "--", "holdfast", "ls"};
+  box.set("HOLDFAST_STORE", url(user + ':' + canary, place));
+  const auto refused = box.run(nested);
+  EXPECT_EQ(refused.code, 78) << refused.out << refused.err;
+  EXPECT_NE(refused.err.find("does not hand it on"), std::string::npos) << refused.err;
+  EXPECT_EQ((refused.out + refused.err).find(canary), std::string::npos);
+
+  box.set("HOLDFAST_STORE_PASSWORD", canary);
+  const auto helped = box.run(nested);
+  EXPECT_EQ(helped.code, 0) << helped.err;
+  EXPECT_NE(helped.out.find("outer"), std::string::npos) << helped.out;
+  box.set("HOLDFAST_STORE_PASSWORD", "");
+
+  std::ofstream{box.path("password")} << canary << '\n';
+  box.set("HOLDFAST_STORE", with(url(user, place), "password_file=" + box.path("password")));
+  const auto by_file = box.run(nested);
+  EXPECT_EQ(by_file.code, 0) << by_file.err;
+  EXPECT_NE(by_file.out.find("outer"), std::string::npos) << by_file.out;
 }
 
 INSTANTIATE_TEST_SUITE_P(each, stores, ::testing::ValuesIn(store_table()),

@@ -47,7 +47,10 @@ int elect(const arguments& args) {
   try {
     const auto what = find_program(args.program());
     signal_inbox signals;
-    guard_process guard{guard_process::duty::end_the_group, args.duration("--grace", 5s), ""};
+    guard_process guard{guard_process::duty::end_the_group,
+                        args.duration("--grace", 5s),
+                        "",
+                        {args.store_text(), args.text("NAME")}};
     const auto reason = std::make_shared<loss_reason>();
     const auto store = args.open_store({.observer = reason});
     election seat{store, args.text("NAME"), args.text("--value")};
@@ -61,7 +64,9 @@ int elect(const arguments& args) {
         complain(term.error().message());
         return exit_code_for(term.error().code());
       }
+      if (notices_death_late(store.capabilities())) guard.entrust(term->owner());
       const auto ended = lead(args, what, *term, signals, guard, *reason);
+      guard.take_back();
       if (!ended.lost || ended.asked_to_end) return ended.exit_code;
     }
   } catch (const program_error& e) {

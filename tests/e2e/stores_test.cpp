@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -235,6 +236,38 @@ TEST_P(stores, a_waiter_has_the_lock_of_a_killed_holder_long_before_the_ttl) {
       << "and a second for a busy machine to start and end processes";
   EXPECT_TRUE(eventually([&] { return !e2e::alive(worker); }))
       << "the command ends with its holder";
+  holder->wait();
+}
+
+// Without waiting for the store to notice: 3 s and more by default.
+TEST_P(stores, the_guard_gives_back_what_a_killed_holdfast_held) {
+  start();
+  for (const char* verb : {"run", "elect"}) {
+    const auto holder =
+        box.start({verb, verb, "--ttl", "60s", "--", "sh", "-c", "echo $$ > pid; exec sleep 60"});
+    box.pid_in("pid");
+    const auto waiter = box.start({verb, verb, "--", "true"});
+    ASSERT_TRUE(eventually([&] { return box.holders_and_waiters(verb).second == 1; }));
+    const auto killed = steady_clock::now();
+    holder->send(SIGKILL);
+    EXPECT_EQ(waiter->wait().code, 0);
+    const std::chrono::duration<double> took = steady_clock::now() - killed;
+    EXPECT_LT(took.count(), 2.5) << verb;
+    holder->wait();
+    std::filesystem::remove(box.path("pid"));
+  }
+}
+
+TEST_P(stores, the_guard_gives_nothing_back_while_the_command_lives) {
+  start();
+  const auto holder = box.start({"run", "job", "--ttl", "60s", "--", "sh", "-c",
+                                 "trap 'sleep 1; echo > end; exit' TERM; echo $$ > pid; "
+                                 "while :; do sleep 0.02; done"});
+  box.pid_in("pid");
+  const auto waiter = box.start({"run", "job", "--", "test", "-e", "end"});
+  ASSERT_TRUE(eventually([&] { return box.holders_and_waiters("job").second == 1; }));
+  holder->send(SIGKILL);
+  EXPECT_EQ(waiter->wait().code, 0) << "it was let in before the command had ended";
   holder->wait();
 }
 

@@ -32,8 +32,7 @@ std::vector<command> running() {
        "Should the lock "
        "be lost (the store says so, or it could not be renewed in time), the group gets SIGTERM at "
        "once, SIGKILL after the grace, and the exit code is 76. Should holdfast itself be killed, "
-       "the group is ended as "
-       "well.",
+       "the group is ended as well, and the lock is given back.",
        {{"--shared", "", "hold it together with other --shared holders, as a reader", "",
          "--permits"},
         {"--permits", "K/N", "take K of the N permits of a semaphore (just N: one of N)"},

@@ -279,6 +279,16 @@ client arguments::open_store(client_options options) const {
           "Other users can see the password in --store in the list of processes; put the URL into "
           "HOLDFAST_STORE instead.");
   }
+  const auto url = store_url::parse(store_text());
+  const auto* variable = url ? url->find("password_env") : nullptr;
+  if (variable != nullptr && *variable == withheld_password &&
+      std::getenv(withheld_password) == nullptr)
+    throw lock_error(
+        {errc::misconfigured,
+         fmt::format("The store {} needs a password: the holdfast around this command has it in "
+                     "its address, and does not hand it on. Give it there as password_file, "
+                     "password_env or HOLDFAST_PASSWORD, or here as {}.",
+                     url->str(), withheld_password)});
   return client::open(store_text(), std::move(options));
 }
 

@@ -23,6 +23,9 @@ class usage_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Where a holdfast inside `run` looks for the password that stood in the address outside. Nobody sets it but the user.
+inline constexpr auto withheld_password = "HOLDFAST_STORE_PASSWORD";
+
 class arguments {
  public:
   bool has(std::string_view name) const;

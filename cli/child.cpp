@@ -4,6 +4,9 @@
 #include "output.hpp"
 #include "text.hpp"
 
+#include <holdfast/error.hpp>
+#include <holdfast/give_back.hpp>
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -16,6 +19,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -166,39 +172,85 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
 
 namespace {
 
-void end_group(pid_t group, std::chrono::nanoseconds grace) noexcept {
-  ::kill(-group, SIGTERM);
-  ::kill(-group, SIGCONT);  // a stopped process cannot act on SIGTERM
-  const auto deadline = std::chrono::steady_clock::now() + grace;
-  while (group_exists(group) && std::chrono::steady_clock::now() < deadline) ::poll(nullptr, 0, 10);
-  ::kill(-group, SIGKILL);
+// Does any process of the group still run? A dead one that nobody has buried yet does not count: in many containers
+// nobody ever does.
+bool group_runs(pid_t group) {
+  if (!group_exists(group)) return false;
+  std::error_code ignored;
+  for (const auto& one : std::filesystem::directory_iterator{"/proc", ignored}) {
+    if (one.path().filename().string().find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    std::string stat;
+    std::getline(std::ifstream{one.path() / "stat"}, stat);
+    std::istringstream rest{stat.substr(std::min(stat.rfind(')') + 1, stat.size()))};
+    char state = 'X';
+    pid_t parent = 0, of = 0;
+    if (rest >> state >> parent >> of && of == group && state != 'Z' && state != 'X') return true;
+  }
+  return false;
 }
 
-// The guard's whole life. Nothing but system calls: it is a fork that never becomes another program.
-[[noreturn]] void stand_guard(int line, guard_process::duty what, std::chrono::nanoseconds grace,
-                              const std::string& warning) noexcept {
+// Whether it has ended for sure.
+bool end_group(pid_t group, std::chrono::nanoseconds grace) {
+  const auto ended_by = [group](std::chrono::steady_clock::time_point deadline) {
+    while (group_runs(group)) {
+      if (std::chrono::steady_clock::now() >= deadline) return false;
+      ::poll(nullptr, 0, 10);
+    }
+    return true;
+  };
+  ::kill(-group, SIGTERM);
+  ::kill(-group, SIGCONT);  // a stopped process cannot act on SIGTERM
+  if (ended_by(in(grace))) return true;
+  ::kill(-group, SIGKILL);
+  return ended_by(in(std::chrono::seconds{1}));
+}
+
+// The store may take the dead one's session for alive a moment longer; after some seconds it notices the death itself.
+void give_back_for_the_dead(const guard_process::place& lock, const owner_id& owner) {
+  const auto deadline = in(std::chrono::seconds{3});
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto done = give_back(lock.store, lock.name, owner, std::chrono::seconds{1});
+    if (done || done.error().code() == errc::not_held) return;
+    ::poll(nullptr, 0, 50);
+  }
+}
+
+}  // namespace
+
+// The guard's whole life. It is a fork of a process that had one thread, so it may do what any program may.
+void guard_process::stand_guard(int line, duty what, std::chrono::nanoseconds grace,
+                                const std::string& warning, const place& lock) noexcept {
   ::setpgid(0, 0);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::prctl(PR_SET_NAME, "holdfast-guard");
-  ::close(STDIN_FILENO);
-  ::close(STDOUT_FILENO);  // whoever reads our output must see its end when holdfast ends
+  // Whoever reads our output must see its end when holdfast ends. Sockets must not get these numbers.
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(nothing, STDOUT_FILENO);
   pid_t group = 0;
-  pid_t message = 0;
-  while (::read(line, &message, sizeof message) == static_cast<ssize_t>(sizeof message))
-    group = message;
-  if (group > 0 && what == guard_process::duty::end_the_group) {
-    end_group(group, grace);
+  owner_id owner{};
+  message said{};
+  while (::read(line, &said, sizeof said) == static_cast<ssize_t>(sizeof said)) {
+    if (said.about_owner) {
+      owner = said.owner;
+    } else {
+      group = said.group;
+    }
+  }
+  if (what == duty::end_the_group) {
+    const bool ended = group <= 0 || end_group(group, grace);
+    if (ended && owner != owner_id{}) give_back_for_the_dead(lock, owner);
   } else if (group > 0) {
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, warning.data(), warning.size());
   }
   ::_exit(0);
 }
 
-}  // namespace
-
-guard_process::guard_process(duty what, std::chrono::nanoseconds grace, std::string warning) {
+guard_process::guard_process(duty what, std::chrono::nanoseconds grace, std::string warning,
+                             place lock) {
   warning = fmt::format("holdfast: warning: {}\n", printable(warning));
   auto [read_end, write_end] = make_pipe();
   pid_ = ::fork();
@@ -206,19 +258,31 @@ guard_process::guard_process(duty what, std::chrono::nanoseconds grace, std::str
     throw std::system_error(errno, std::generic_category(), "A process cannot be started");
   if (pid_ == 0) {
     write_end.close();
-    stand_guard(read_end.get(), what, grace, warning);
+    stand_guard(read_end.get(), what, grace, warning, lock);
   }
   line_ = std::move(write_end);
 }
 
 guard_process::~guard_process() {
   dismiss();
+  take_back();
   line_.close();
   ::waitpid(pid_, nullptr, 0);
 }
 
-void guard_process::watch(pid_t group) noexcept {
-  [[maybe_unused]] const auto written = ::write(line_.get(), &group, sizeof group);
+void guard_process::watch(pid_t group) noexcept { send({group, false, {}}); }
+
+void guard_process::entrust(const owner_id& owner) noexcept { send({0, true, owner}); }
+
+void guard_process::send(const message& what) noexcept {
+  [[maybe_unused]] const auto written = ::write(line_.get(), &what, sizeof what);
+}
+
+std::chrono::steady_clock::time_point in(std::chrono::nanoseconds length) noexcept {
+  using std::chrono::steady_clock;
+  const auto now = steady_clock::now();
+  return length < steady_clock::time_point::max() - now ? now + length
+                                                        : steady_clock::time_point::max();
 }
 
 bool group_exists(pid_t group) noexcept { return ::kill(-group, 0) == 0 || errno == EPERM; }

@@ -3,6 +3,8 @@
 
 #include "signals.hpp"
 
+#include <holdfast/types.hpp>
+
 #include <sys/types.h>
 
 #include <chrono>
@@ -46,18 +48,37 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
 class guard_process {
  public:
   enum class duty { end_the_group, warn };
-  guard_process(duty what, std::chrono::nanoseconds grace, std::string warning);
+  // Where the lock is, for entrust().
+  struct place {
+    std::string store, name;
+  };
+  guard_process(duty what, std::chrono::nanoseconds grace, std::string warning, place lock);
   ~guard_process();
   guard_process(const guard_process&) = delete;
   guard_process& operator=(const guard_process&) = delete;
 
   void watch(pid_t group) noexcept;
   void dismiss() noexcept { watch(0); }  // the group has ended, or needs no guard any more
+  // When we are killed, and the group has ended, this owner's grant is given back, for stores that would need seconds to
+  // notice our end. Takes effect with duty::end_the_group only: a command that goes on may believe in its lock.
+  void entrust(const owner_id& owner) noexcept;
+  void take_back() noexcept { entrust({}); }
 
  private:
+  struct message {
+    pid_t group;
+    bool about_owner;
+    owner_id owner;
+  };
+  void send(const message& what) noexcept;
+  [[noreturn]] static void stand_guard(int line, duty what, std::chrono::nanoseconds grace,
+                                       const std::string& warning, const place& lock) noexcept;
   descriptor line_;
   pid_t pid_ = -1;
 };
+
+// A time from now, or never for one as long as "forever".
+std::chrono::steady_clock::time_point in(std::chrono::nanoseconds length) noexcept;
 
 // Is any process of the group still there (and ours to signal)?
 bool group_exists(pid_t group) noexcept;

@@ -12,7 +12,9 @@ constexpr flag wait_for{"--wait", "DURATION",
 constexpr flag ttl{
     "--ttl", "DURATION",
     "when this process is paused or cut off for longer than this, others may take the "
-    "lock (default 10s); it is renewed all the time, so the command may run longer"};
+    "lock (default 10s); it is renewed all the time, so the command may run longer. Where the "
+    "address has a grace (redis and mysql: 3s), a lock is lost after that long without a word "
+    "from the server, however long its ttl"};
 constexpr flag grace{"--grace", "DURATION",
                      "when the lock is lost, the time between SIGTERM and SIGKILL (default 5s)"};
 constexpr flag label{"--label", "TEXT", "shown to others by ls, show and top; at most 64 bytes"};
@@ -26,10 +28,11 @@ std::vector<command> running() {
        "code.\n"
        "CMD runs in a process group of its own. Signals are passed on to the whole group, and CMD "
        "finds its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_LOCK and the store in "
-       "HOLDFAST_STORE (unless that holds a password). Should the lock be lost (the store says so, "
-       "or it could not be renewed in time), the group gets SIGTERM at once, SIGKILL after the "
-       "grace, and the exit code is 76. Should holdfast itself be killed, the group is ended as "
-       "well.",
+       "HOLDFAST_STORE (without its password; password_file and password_env are handed on). "
+       "Should the lock "
+       "be lost (the store says so, or it could not be renewed in time), the group gets SIGTERM at "
+       "once, SIGKILL after the grace, and the exit code is 76. Should holdfast itself be killed, "
+       "the group is ended as well, and the lock is given back.",
        {{"--shared", "", "hold it together with other --shared holders, as a reader", "",
          "--permits"},
         {"--permits", "K/N", "take K of the N permits of a semaphore (just N: one of N)"},

@@ -6,6 +6,8 @@
 
 #include <holdfast/election.hpp>
 
+#include <fmt/format.h>
+
 #include <memory>
 
 namespace holdfast::cli {
@@ -17,16 +19,23 @@ using namespace std::chrono_literals;
 // Leads until the command ends or the leadership is lost.
 outcome lead(const arguments& args, const program& what, lease& term, signal_inbox& signals,
              guard_process& guard, const loss_reason& reason) {
-  const auto ended = supervise({.what = what,
-                                .variables = variables_for(args, term),
-                                .held = term,
-                                .signals = signals,
-                                .guard = guard,
-                                .reason = reason,
-                                .end_when_lost = true,
-                                .grace = args.duration("--grace", 5s)});
-  if (const auto resigned = term.release(); !resigned && !ended.lost)
+  auto ended = supervise({.what = what,
+                          .variables = variables_for(args, term),
+                          .held = term,
+                          .signals = signals,
+                          .guard = guard,
+                          .reason = reason,
+                          .end_when_lost = true,
+                          .grace = args.duration("--grace", 5s)});
+  const auto resigned = term.release();
+  if (resigned || ended.lost) return ended;
+  if (resigned.error().code() != errc::lost) {
     warn(resigned.error().message());
+    return ended;
+  }
+  complain(fmt::format("The leadership of \"{}\" was lost{} before the command had ended.",
+                       term.name(), reason.str()));
+  ended.exit_code = exit_code::lost;
   return ended;
 }
 
@@ -38,7 +47,10 @@ int elect(const arguments& args) {
   try {
     const auto what = find_program(args.program());
     signal_inbox signals;
-    guard_process guard{guard_process::duty::end_the_group, args.duration("--grace", 5s), ""};
+    guard_process guard{guard_process::duty::end_the_group,
+                        args.duration("--grace", 5s),
+                        "",
+                        {args.store_text(), args.text("NAME")}};
     const auto reason = std::make_shared<loss_reason>();
     const auto store = args.open_store({.observer = reason});
     election seat{store, args.text("NAME"), args.text("--value")};
@@ -52,7 +64,9 @@ int elect(const arguments& args) {
         complain(term.error().message());
         return exit_code_for(term.error().code());
       }
+      if (notices_death_late(store.capabilities())) guard.entrust(term->owner());
       const auto ended = lead(args, what, *term, signals, guard, *reason);
+      guard.take_back();
       if (!ended.lost || ended.asked_to_end) return ended.exit_code;
     }
   } catch (const program_error& e) {

@@ -87,8 +87,9 @@ std::string validity(const capabilities& caps) {
           ? std::string{}
           : fmt::format(
                 " A lease is believed for at most {} after the last answer of the store, "
-                "however long its ttl, and is renewed that much more often.",
-                format_duration(caps.longest_validity));
+                "however long its ttl{}, and is renewed that much more often.",
+                format_duration(caps.longest_validity),
+                caps.validity_setting.empty() ? "" : " (" + caps.validity_setting + ")");
   return fmt::format(
       "A lease calls itself valid for its ttl from before the request was sent{}.{} It needs no "
       "network for that, and a process that wakes from a pause sees the truth at once.",

@@ -108,8 +108,8 @@ int run(const arguments& args) {
     guard_process guard{
         what.end_when_lost ? guard_process::duty::end_the_group : guard_process::duty::warn,
         what.grace,
-        fmt::format("holdfast was killed; the command goes on without the lock \"{}\".",
-                    what.name)};
+        fmt::format("holdfast was killed; the command goes on without the lock \"{}\".", what.name),
+        {args.store_text(), what.name}};
     const auto reason = std::make_shared<loss_reason>();
     const auto store = args.open_store({.observer = reason});
     const any_lock lock{store, what};
@@ -125,6 +125,7 @@ int run(const arguments& args) {
       complain(held.error().message());
       return exit_code_for(held.error().code());
     }
+    if (notices_death_late(store.capabilities())) guard.entrust(held->owner());
     const auto ended = supervise({.what = found,
                                   .variables = variables_for(args, *held),
                                   .held = *held,
@@ -133,7 +134,9 @@ int run(const arguments& args) {
                                   .reason = *reason,
                                   .end_when_lost = what.end_when_lost,
                                   .grace = what.grace});
-    return finish(what, *held, ended, *reason);
+    const int code = finish(what, *held, ended, *reason);
+    guard.take_back();
+    return code;
   } catch (const program_error& e) {
     complain(e.sentence);
     return e.exit_code;

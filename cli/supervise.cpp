@@ -59,8 +59,9 @@ class supervisor {
     std::array<pollfd, 2> events{pollfd{job_.signals.fd(), POLLIN, 0},
                                  pollfd{result_.lost ? -1 : lost_event_.get(), POLLIN, 0}};
     ::poll(events.data(), events.size(), patience());
-    if (events[1].revents != 0) on_lost();
+    // Signals first: a command that has ended by itself was not ended for the loss. The release will tell of it.
     while (const auto signal = job_.signals.next()) on_signal(*signal);
+    if (events[1].revents != 0 && !ended_) on_lost();
     if (kill_at_ && !killed_ && steady_clock::now() >= *kill_at_) {
       killed_ = true;
       ::kill(-group_, SIGKILL);
@@ -87,8 +88,7 @@ class supervisor {
         fmt::format("The lock \"{}\" is lost{}; ending the command.", name, job_.reason.str()));
     ::kill(-group_, SIGTERM);
     ::kill(-group_, SIGCONT);  // a stopped process cannot act on SIGTERM
-    kill_at_ = steady_clock::now() +
-               std::min<std::chrono::nanoseconds>(job_.grace, std::chrono::hours{24});
+    kill_at_ = in(job_.grace);
   }
 
   void on_signal(int signal) {
@@ -175,14 +175,27 @@ std::string loss_reason::str() const {
 
 outcome supervise(const supervision& job) { return supervisor{job}.run(); }
 
+namespace {
+
+// The same address without its password, and with the word where that must come from. REQUIRES: text has a password.
+std::string without_password(std::string text) {
+  const auto begin = text.find("//") + 2;
+  const auto end = std::min(text.find_first_of("/?", begin), text.size());
+  const auto at = text.rfind('@', end - 1);
+  const auto colon = text.find(':', begin);
+  text.erase(colon, at - colon);
+  text += text.find('?') == std::string::npos ? '?' : '&';
+  return text.append("password_env=").append(withheld_password);
+}
+
+}  // namespace
+
 environment variables_for(const arguments& args, const lease& held) {
-  environment variables{{"HOLDFAST_TOKEN", std::to_string(held.token().value)},
-                        {"HOLDFAST_LOCK", held.name()}};
   const auto text = args.store_text();
   const auto url = store_url::parse(text);
-  const bool secret = !url || url->has_secret() || url->str().find("***") != std::string::npos;
-  variables["HOLDFAST_STORE"] = secret ? std::nullopt : std::optional{text};
-  return variables;
+  return {{"HOLDFAST_TOKEN", std::to_string(held.token().value)},
+          {"HOLDFAST_LOCK", held.name()},
+          {"HOLDFAST_STORE", url && url->has_secret() ? without_password(text) : text}};
 }
 
 }  // namespace holdfast::cli

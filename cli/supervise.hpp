@@ -42,10 +42,16 @@ struct outcome {
   bool asked_to_end = false;  // somebody sent us INT, TERM, HUP or QUIT, and we passed it on
 };
 
+// Does this store take seconds to see that we are dead? The kernel tells the local one at once.
+inline bool notices_death_late(const capabilities& store) noexcept {
+  return store.cross_process && store.clock == expiry_clock::server;
+}
+
 // Returns when the program has ended; when it was ended for loss, when all its group has. Throws program_error.
 outcome supervise(const supervision& job);
 
-// HOLDFAST_TOKEN, HOLDFAST_LOCK, and HOLDFAST_STORE unless that would hand a password on.
+// HOLDFAST_TOKEN, HOLDFAST_LOCK, and HOLDFAST_STORE: a holdfast inside the program means the same store, or fails. A password in
+// the address is not handed on, because programs print their environment; see withheld_password.
 environment variables_for(const arguments& args, const lease& held);
 
 }  // namespace holdfast::cli

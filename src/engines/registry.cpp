@@ -2,6 +2,7 @@
 #include "engines/registry.hpp"
 
 #include <holdfast/client.hpp>
+#include <holdfast/give_back.hpp>
 
 #include "support/text.hpp"
 
@@ -22,6 +23,8 @@
 #if HOLDFAST_ENGINE_REDIS
 #include "engines/redis/engine.hpp"
 #endif
+
+#include <unistd.h>
 
 #include <iterator>
 #include <string>
@@ -82,6 +85,36 @@ result<client> client::try_open(std::string_view url, client_options options) {
     return row->make(config);
   };
   return try_open_with(make, url, std::move(options));
+}
+
+namespace {
+
+class nobody_listens final : public engine_listener {
+  void on_lost(std::span<const owner_id>, std::string_view) noexcept override {}
+};
+
+}  // namespace
+
+// As the dead client's next session: to the store an owner is whoever comes with the client's random bits.
+result<void> give_back(std::string_view text, std::string_view name, const owner_id& owner,
+                       nanoseconds patience) {
+  const auto url = store_url::parse(text);
+  if (!url) return url.error();
+  const auto row = engines::find(url->scheme(), fmt::format(" (in {})", url->str()));
+  if (!row) return row.error();
+  nobody_listens listener;
+  const auto store = row->make({*url, owner.client, system_clock(), listener, {}, getpid()});
+  if (!store) return store.error();
+  const call limits{std::chrono::steady_clock::now() + patience, {}};
+  request ask;
+  ask.name = name;
+  ask.owner = owner;
+  const auto there = (*store)->settle(ask, limits);
+  if (!there) return there.error();
+  if (there->what != entered::kind::granted)
+    return error{errc::not_held, fmt::format("lock '{}' on {} is not held by {}", name, url->str(),
+                                             to_string(owner))};
+  return (*store)->release(there->granted, limits);
 }
 
 std::vector<std::string> known_schemes() {

@@ -67,6 +67,21 @@ TEST(elect, stands_again_after_losing_its_term) {
   EXPECT_EQ(boss->wait().code, 128 + SIGINT);
 }
 
+TEST(elect, ends_with_76_when_the_term_was_over_before_its_command_had_ended) {
+  sandbox box;
+  const auto boss = box.start(
+      {"elect", "boss", "--", "sh", "-c", "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"});
+  const auto child = box.pid_in("pid");
+  const auto listed = nlohmann::json::parse(box.run({"ls", "--json"}).out);
+  ASSERT_EQ(listed.size(), 1U);
+  boss->send(SIGSTOP);
+  EXPECT_EQ(box.run({"break", listed[0]["name"], "--yes"}).code, 0);
+  std::ofstream{box.path("go")};
+  ASSERT_TRUE(eventually([&] { return !alive(child); }));
+  boss->send(SIGCONT);
+  EXPECT_EQ(boss->wait().code, 76);
+}
+
 TEST(elect, a_candidate_that_is_interrupted_leaves_the_queue) {
   sandbox box;
   const auto first = box.start(leading("one"));

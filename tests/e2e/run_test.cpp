@@ -256,6 +256,40 @@ TEST(run, kills_what_ignores_sigterm_after_the_grace) {
   EXPECT_FALSE(alive(child));
 }
 
+// Stopped, so that it cannot notice, while the lock is taken away and the command ends.
+TEST(run, ends_with_76_when_the_lock_was_gone_before_it_was_given_back) {
+  sandbox box;
+  const auto holder = box.start(
+      {"run", "a", "--", "sh", "-c", "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"});
+  const auto child = box.pid_in("pid");
+  holder->send(SIGSTOP);
+  EXPECT_EQ(box.run({"break", "a", "--yes"}).code, 0);
+  std::ofstream{box.path("go")};
+  ASSERT_TRUE(eventually([&] { return !alive(child); }));
+  holder->send(SIGCONT);
+  const auto ended = holder->wait();
+  EXPECT_EQ(ended.code, 76);
+  EXPECT_NE(ended.err.find("lost"), std::string::npos) << ended.err;
+}
+
+TEST(run, a_grace_of_forever_leaves_the_command_all_the_time_it_needs) {
+  for (const bool by_loss : {true, false}) {
+    sandbox box;
+    const auto holder = box.start({"run", "a", "--grace", "forever", "--", "sh", "-c",
+                                   "trap 'sleep 0.3; echo done > end; exit' TERM; echo $$ > pid; "
+                                   "while :; do sleep 0.02; done"});
+    const auto child = box.pid_in("pid");
+    if (by_loss) {
+      box.run({"break", "a", "--yes"});
+    } else {
+      holder->send(SIGKILL);
+    }
+    EXPECT_EQ(holder->wait().code, by_loss ? 76 : 128 + SIGKILL);
+    EXPECT_TRUE(eventually([&] { return !alive(child); }));
+    EXPECT_EQ(box.read("end"), "done\n") << by_loss;
+  }
+}
+
 TEST(run, only_warns_of_loss_when_asked_to) {
   sandbox box;
   const auto holder = box.start({"run", "a", "--on-lost", "warn", "--", "sh", "-c",

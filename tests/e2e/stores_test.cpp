@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -113,10 +114,10 @@ guarded_store guarded_etcd(const std::string& password) {
 const std::vector<store_row>& store_table() {
   constexpr std::uint64_t microseconds = 1'000'000'000'000'000;
   static const std::vector<store_row> table{
-      {"redis", "redis", "redis", "redis://127.0.0.1:1", microseconds, "", 3,
+      {"redis", "redis", "redis", "redis://127.0.0.1:1", microseconds, "", 4.5,
        redis_server::available, open_redis, guarded_redis},
       {"mysql", "mysql", "mysql (MariaDB)", "mysql://root@127.0.0.1:1/holdfast", microseconds, "",
-       5, mariadb_server::available, open_mariadb, guarded_mariadb},
+       5.5, mariadb_server::available, open_mariadb, guarded_mariadb},
       {"etcd", "etcd", "etcd", "etcd://127.0.0.1:1", 0, "session=2s", 4, etcd_server::available,
        open_etcd<1>, guarded_etcd<1>},
       {"etcd3", "etcd", "etcd", "etcd://127.0.0.1:1,127.0.0.1:2", 0, "session=2s", 4,
@@ -238,6 +239,38 @@ TEST_P(stores, a_waiter_has_the_lock_of_a_killed_holder_long_before_the_ttl) {
   holder->wait();
 }
 
+// Without waiting for the store to notice: 3 s and more by default.
+TEST_P(stores, the_guard_gives_back_what_a_killed_holdfast_held) {
+  start();
+  for (const char* verb : {"run", "elect"}) {
+    const auto holder =
+        box.start({verb, verb, "--ttl", "60s", "--", "sh", "-c", "echo $$ > pid; exec sleep 60"});
+    box.pid_in("pid");
+    const auto waiter = box.start({verb, verb, "--", "true"});
+    ASSERT_TRUE(eventually([&] { return box.holders_and_waiters(verb).second == 1; }));
+    const auto killed = steady_clock::now();
+    holder->send(SIGKILL);
+    EXPECT_EQ(waiter->wait().code, 0);
+    const std::chrono::duration<double> took = steady_clock::now() - killed;
+    EXPECT_LT(took.count(), 2.5) << verb;
+    holder->wait();
+    std::filesystem::remove(box.path("pid"));
+  }
+}
+
+TEST_P(stores, the_guard_gives_nothing_back_while_the_command_lives) {
+  start();
+  const auto holder = box.start({"run", "job", "--ttl", "60s", "--", "sh", "-c",
+                                 "trap 'sleep 1; echo > end; exit' TERM; echo $$ > pid; "
+                                 "while :; do sleep 0.02; done"});
+  box.pid_in("pid");
+  const auto waiter = box.start({"run", "job", "--", "test", "-e", "end"});
+  ASSERT_TRUE(eventually([&] { return box.holders_and_waiters("job").second == 1; }));
+  holder->send(SIGKILL);
+  EXPECT_EQ(waiter->wait().code, 0) << "it was let in before the command had ended";
+  holder->wait();
+}
+
 // ---- doctor
 
 TEST_P(stores, doctor_finds_nothing_bad_on_a_default_server) {
@@ -298,6 +331,29 @@ TEST_P(stores, a_password_is_redacted_everywhere) {
   const auto from_environment = box.run({"doctor"});
   EXPECT_EQ(from_environment.code, 0) << from_environment.err;
   shows_no_secret(from_environment);
+}
+
+TEST_P(stores, a_holdfast_inside_run_means_the_same_store_or_fails) {
+  const std::string canary = "CANARY-4711";
+  const auto [server, user, stranger, place] = start_guarded(canary);
+  const std::vector<std::string> nested{"run", "outer", "--", "holdfast", "ls"};
+  box.set("HOLDFAST_STORE", url(user + ':' + canary, place));
+  const auto refused = box.run(nested);
+  EXPECT_EQ(refused.code, 78) << refused.out << refused.err;
+  EXPECT_NE(refused.err.find("does not hand it on"), std::string::npos) << refused.err;
+  EXPECT_EQ((refused.out + refused.err).find(canary), std::string::npos);
+
+  box.set("HOLDFAST_STORE_PASSWORD", canary);
+  const auto helped = box.run(nested);
+  EXPECT_EQ(helped.code, 0) << helped.err;
+  EXPECT_NE(helped.out.find("outer"), std::string::npos) << helped.out;
+  box.set("HOLDFAST_STORE_PASSWORD", "");
+
+  std::ofstream{box.path("password")} << canary << '\n';
+  box.set("HOLDFAST_STORE", with(url(user, place), "password_file=" + box.path("password")));
+  const auto by_file = box.run(nested);
+  EXPECT_EQ(by_file.code, 0) << by_file.err;
+  EXPECT_NE(by_file.out.find("outer"), std::string::npos) << by_file.out;
 }
 
 INSTANTIATE_TEST_SUITE_P(each, stores, ::testing::ValuesIn(store_table()),

@@ -174,6 +174,26 @@ TEST_F(canary_test, server_that_repeats_the_login_is_not_quoted) {
   }
 }
 
+TEST_F(redis_secrets, what_is_said_of_a_refused_login_does_not_depend_on_the_password) {
+  const auto sentence = [](const std::string& password) {
+    fake_redis server;
+    server.answer("HELLO",
+                  fmt::format("-ERR unknown command `HELLO`, with args beginning with: `3`, "
+                              "`AUTH`, `default`, `{}`, \r\n",
+                              password));
+    const auto opened = client::try_open(server.url(":" + password + "@"));
+    auto said = opened ? std::string{"no error"} : opened.error().message();
+    const auto port = said.find("127.0.0.1:");
+    return port == std::string::npos
+               ? said
+               : said.erase(port, said.find_first_of(" :/?", port + 10) - port);
+  };
+  const auto usual = sentence("a-long-password");
+  EXPECT_NE(usual.find("unknown command"), std::string::npos) << usual;
+  for (const char* one : {"e", "o", "ERR", "unknown", "HELLO", "3"})
+    EXPECT_EQ(sentence(one), usual);
+}
+
 TEST_F(canary_test, addresses_that_make_no_sense_are_not_quoted_with_their_password) {
   const redis_server server;
   const auto at = fmt::format("127.0.0.1:{}", server.port());

@@ -129,6 +129,51 @@ TEST_F(file_engine, short_ttls_are_exact) {
   EXPECT_EQ(enter(a, ask).granted.valid_from, time.now());
 }
 
+// ---- changes of mode
+
+TEST_F(file_engine, a_downgrade_that_is_asked_for_again_answers_the_same) {
+  const auto all = enter(a, a.ask("a")).granted;
+  const auto less = a.verbs->downgrade(all, lock_mode::shared, {}).value();
+  for (const auto& held : {all, less}) {
+    const auto again = a.verbs->downgrade(held, lock_mode::shared, {}).value();
+    EXPECT_EQ(again.token, all.token);
+    EXPECT_EQ(again.mode, lock_mode::shared);
+  }
+  EXPECT_EQ(enter(b, reader(b.ask("a"))).what, kind::granted);
+  EXPECT_TRUE(is_ok(a.verbs->release(less, {})));
+  EXPECT_TRUE(fails_with(a.verbs->downgrade(less, lock_mode::shared, {}), errc::not_held));
+}
+
+TEST_F(file_engine, an_upgrade_that_arrived_and_is_left_takes_nothing_along) {
+  auto base = enter(a, upgradeable(a.ask("a"))).granted;
+  const auto read = enter(b, reader(b.ask("a"))).granted;
+  auto more = a.ask("a");
+  more.replaces = &base;
+  auto place = enter(a, more).waiting;
+  place.replacing = true;
+  ASSERT_TRUE(is_ok(b.verbs->release(read, {})));
+  ASSERT_EQ(a.verbs->settle(more, {}).value().what, kind::granted);
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, {})));
+  // Either it stays, or what it replaced is there again.
+  const bool stays = a.verbs->settle(more, {}).value().what == kind::granted;
+  EXPECT_NE(stays, renew(a, base) == renewal::verdict::held);
+  EXPECT_TRUE(is_ok(a.verbs->leave(place, {})));  // safe to repeat
+  auto writer = b.ask("a");
+  writer.wait = false;
+  EXPECT_EQ(enter(b, writer).what, kind::busy);
+}
+
+TEST_F(file_engine, a_refusal_is_certain) {
+  auto few = a.ask("a");
+  few.mode = lock_mode::permits;
+  few.weight = 1;
+  few.capacity = 3;
+  ASSERT_EQ(enter(a, few).what, kind::granted);
+  const auto refused = b.verbs->enter(b.ask("a"), {});
+  ASSERT_TRUE(fails_with(refused, errc::misconfigured));
+  EXPECT_TRUE(refused.error().is_not_done());
+}
+
 // ---- recycling
 
 TEST_F(file_engine, an_old_memo_never_takes_another_name) {

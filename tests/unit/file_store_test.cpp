@@ -90,6 +90,16 @@ TEST_F(file_store, a_file_that_others_may_touch_is_denied) {
   }
 }
 
+TEST_F(file_store, nobody_is_told_to_change_the_permissions_of_something_else) {
+  write("root:x:0:0:root:/root:/bin/sh\n");
+  chmod(path.c_str(), 0644);
+  const auto refused = open();
+  ASSERT_TRUE(fails_with(refused, errc::denied));
+  const auto sentence = refused.error().message();
+  EXPECT_EQ(sentence.find("chmod"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("not a lock store"), std::string::npos) << sentence;
+}
+
 TEST_F(file_store, a_folder_or_pipe_is_not_a_store) {
   EXPECT_FALSE(open("file:" + folder.path().string()).has_value());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

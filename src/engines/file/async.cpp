@@ -1,4 +1,5 @@
-// start_await and start_watch: waits that the keeper serves.
+// The start_ verbs: start_await and start_watch are waits that the keeper serves; the others are done at once, or fail when
+// the shard does not answer in a moment. They run on threads that serve everybody.
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ class file_engine::async_place final : public async_wait {
       : owner_(owner), place_(place), done_(done) {}
 
   bool look(std::uint32_t cookie, outlook& out) noexcept override {
-    auto now = owner_.look(place_, cookie);
+    auto now = owner_.look(place_, cookie, impatient());
     if (!now) {
       outcome_ = now.error();
       return true;
@@ -45,15 +46,15 @@ class file_engine::async_watch final : public async_wait {
       : owner_(owner), what_(what), done_(done) {}
 
   bool look(std::uint32_t cookie, outlook& out) noexcept override {
-    const auto changed = owner_.look_at(what_, cookie, {}, out);
+    const auto changed = owner_.look_at(what_, cookie, impatient(), out);
     if (!changed) outcome_ = changed.error();
     return !changed || *changed;
   }
   bool may_have_moved() const noexcept override { return true; }
-  void give_up() noexcept override { owner_.look_away(what_); }
-  void cancel() noexcept override { owner_.look_away(what_); }
+  void give_up() noexcept override { owner_.look_away(what_, impatient()); }
+  void cancel() noexcept override { owner_.look_away(what_, impatient()); }
   void complete() noexcept override {
-    owner_.look_away(what_);
+    owner_.look_away(what_, impatient());
     done_.complete(std::move(outcome_));
   }
 
@@ -63,6 +64,31 @@ class file_engine::async_watch final : public async_wait {
   completion<void>& done_;
   result<void> outcome_{};
 };
+
+void file_engine::start_enter(const request& ask, const call& limits,
+                              completion<entered>& done) noexcept {
+  done.complete(enter(ask, impatient(limits.stop)));
+}
+void file_engine::start_leave(const ticket& place, const call& limits,
+                              completion<void>& done) noexcept {
+  done.complete(leave(place, impatient(limits.stop)));
+}
+void file_engine::start_release(const grant& held, const call& limits,
+                                completion<void>& done) noexcept {
+  done.complete(release(held, impatient(limits.stop)));
+}
+void file_engine::start_settle(const request& ask, const call& limits,
+                               completion<entered>& done) noexcept {
+  done.complete(settle(ask, impatient(limits.stop)));
+}
+void file_engine::start_inspect(std::string_view name, const call& limits,
+                                completion<lock_info>& done) noexcept {
+  done.complete(inspect(name, impatient(limits.stop)));
+}
+void file_engine::start_count(const counter_request& ask, const call& limits,
+                              completion<counter>& done) noexcept {
+  done.complete(count(ask, impatient(limits.stop)));
+}
 
 void file_engine::start_await(const ticket& place, const call& limits,
                               completion<progress>& done) noexcept {

@@ -50,7 +50,7 @@ result<progress> file_engine::await(const ticket& place, const call& limits) {
     // First the note that we sleep, then the look: whoever changes something after the look sees the note.
     const std::uint32_t seen = one.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
     watch.clear();
-    auto now = look(place, 0);
+    auto now = look(place, 0, limits);
     const bool over = now && (now->done || limits.stop.stop_requested() ||
                               env_.time.now() >= std::min(limits.deadline, place.recheck_at));
     if (!now || over) {
@@ -68,10 +68,10 @@ result<progress> file_engine::await(const ticket& place, const call& limits) {
 }
 
 // One look at a place in the queue, under the mutex: clears the dead out of the way, and says whom to watch.
-result<outlook> file_engine::look(const ticket& place, std::uint32_t cookie) {
+result<outlook> file_engine::look(const ticket& place, std::uint32_t cookie, const call& limits) {
   entry& one = store().entry_at(where_of(place.handle));
   locked_shard at{env_, shard_with(place.handle)};
-  if (auto locked = at.lock({}); !locked) return locked.error();
+  if (auto locked = at.lock(limits); !locked) return locked.error();
   outlook out;
   const auto is_waiting = [&] { return one.state == entry_state::waiting && is_at(one, place); };
   if (is_waiting()) {
@@ -106,7 +106,7 @@ result<void> file_engine::leave(const ticket& place, const call& limits) {
     at.drop_waiter(in, one);
   } else if (one.converts != 0) {
     at.end_upgrade(in, one, now);
-  } else {
+  } else if (!place.replacing) {  // what it replaced is gone, so the grant stays
     at.drop_holder(in, one);
   }
   at.settle(in, now);

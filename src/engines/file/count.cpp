@@ -104,10 +104,10 @@ result<bool> file_engine::look_at(watched& what, std::uint32_t cookie, const cal
   return false;
 }
 
-void file_engine::look_away(watched& what) noexcept {
+void file_engine::look_away(watched& what, const call& limits) noexcept {
   if (what.handle == 0) return;
   locked_shard at{env_, shard_with(what.handle)};
-  if (!at.lock({})) return;  // it stays until the session ends
+  if (!at.lock(limits)) return;  // it stays until the session ends
   entry& mine = store().entry_at(where_of(what.handle));
   record& in = store().record_at(mine.record);
   at.drop_watcher(in, mine);
@@ -140,7 +140,7 @@ result<void> file_engine::watch(watch_kind kind, std::string_view name, std::uin
   }
   on_stop.reset();
   mine.wake.fetch_and(~1U, std::memory_order_acq_rel);
-  look_away(what);
+  look_away(what, {});
   if (!changed) return changed.error();
   return {};
 }

@@ -50,7 +50,7 @@ capabilities describe(bool can_wait_any) {
 
 }  // namespace
 
-error forked_error(const mapping& store) {
+not_done forked_error(const mapping& store) {
   return {errc::misconfigured,
           fmt::format(
               "The store {} was opened before fork() and is used in the child; open a client of "

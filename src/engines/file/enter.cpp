@@ -13,7 +13,7 @@ namespace {
 // Below this the word's coarse time would eat a noticeable part of the ttl.
 constexpr nanoseconds shortest_fast_ttl = std::chrono::milliseconds{200};
 
-error misfit_error(const request& ask, std::uint64_t capacity) {
+not_done misfit_error(const request& ask, std::uint64_t capacity) {
   const auto kind = [](std::uint64_t of) {
     return of == rw_capacity ? std::string{"a mutex"}
                              : fmt::format("a semaphore of {} permits", of);
@@ -45,7 +45,9 @@ result<entered> file_engine::enter(const request& ask, const call& limits) {
     const taken how = take_fast(memo, ask, got);
     if (how == taken::yes) return granted(got, memo, ask);
     if (how == taken::doubtful) {
-      if (auto adopted = adopt(memo, ask, got)) return *adopted;
+      const auto adopted = adopt(memo, ask, got, limits);
+      if (!adopted) return adopted.error();
+      if (*adopted) return **adopted;
     } else if (!ask.wait && is_surely_busy(ask, memo)) {
       return entered{};
     }
@@ -97,22 +99,25 @@ result<entered> file_engine::granted(const fast_entry& got, std::uint64_t handle
 }
 
 // Our word was turned into an entry before we were done. If the entry is still there, it was ours all the
-// time, so nobody had a token after ours.
-std::optional<entered> file_engine::adopt(std::uint64_t handle, const request& ask,
-                                          const fast_entry& got) {
+// time, so nobody had a token after ours. While nobody can look, it is in doubt.
+result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const request& ask,
+                                                  const fast_entry& got, const call& limits) {
   record& in = store().record_at(where_of(handle));
   locked_shard at{env_, shard_with(handle)};
-  if (!at.lock({}) || in.incarnation != life_of(handle)) return std::nullopt;
+  if (auto locked = at.lock(limits); !locked) {
+    return error{errc::outcome_unknown, locked.error().message()};
+  }
+  if (in.incarnation != life_of(handle)) return std::optional<entered>{};
   entry* one = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
   if (one == nullptr) one = at.find_fast(in, got.word);
-  if (one == nullptr) return std::nullopt;
+  if (one == nullptr) return std::optional<entered>{};
   one->sequence = ask.owner.sequence;
   one->token = got.token;
   one->ttl = ask.ttl.count();
   write_text(one->label, ask.label);
   one->flags = one->flags & ~entry_fast;
   at.changed(in);
-  return granted(*one, ask.name, ask.owner);
+  return std::optional{granted(*one, ask.name, ask.owner)};
 }
 
 // Somebody else has it, lives, and has time left: no need to make its release slow by looking closer.
@@ -173,7 +178,9 @@ result<entered> file_engine::enter_slowly(const request& ask, const call& limits
     const taken how = take_fast(handle, ask, got);
     if (how == taken::yes) return granted(got, handle, ask);
     if (how == taken::doubtful) {
-      if (auto adopted = adopt(handle, ask, got)) return *adopted;
+      const auto adopted = adopt(handle, ask, got, limits);
+      if (!adopted) return adopted.error();
+      if (*adopted) return **adopted;
     }
   }
 }

@@ -53,6 +53,20 @@ class file_engine final : public engine {
   result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                      const call& limits) override;
   bool contended(const grant& held) const noexcept override;
+  void start_enter(const request& ask, const call& limits,
+                   completion<entered>& done) noexcept override;
+  void start_leave(const ticket& place, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_release(const grant& held, const call& limits,
+                     completion<void>& done) noexcept override;
+  void start_renew(std::span<renewal> batch, const call& limits,
+                   completion<void>& done) noexcept override;
+  void start_settle(const request& ask, const call& limits,
+                    completion<entered>& done) noexcept override;
+  void start_inspect(std::string_view name, const call& limits,
+                     completion<lock_info>& done) noexcept override;
+  void start_count(const counter_request& ask, const call& limits,
+                   completion<counter>& done) noexcept override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
@@ -69,7 +83,8 @@ class file_engine final : public engine {
   };
   enum class taken { no, yes, doubtful };
   taken take_fast(std::uint64_t handle, const request& ask, fast_entry& out) noexcept;
-  std::optional<entered> adopt(std::uint64_t handle, const request& ask, const fast_entry& got);
+  result<std::optional<entered>> adopt(std::uint64_t handle, const request& ask,
+                                       const fast_entry& got, const call& limits);
   result<entered> granted(const fast_entry& got, std::uint64_t handle, const request& ask) const;
   bool is_surely_busy(const request& ask, std::uint64_t memo) const noexcept;
   result<entered> enter_slowly(const request& ask, const call& limits);
@@ -82,18 +97,19 @@ class file_engine final : public engine {
   bool notes_are_of(const record& at, std::uint64_t word, std::uint64_t sequence) const noexcept;
 
   std::optional<grant> delivered(const entry& one, const ticket& place) const noexcept;
-  result<outlook> look(const ticket& place, std::uint32_t cookie);
+  result<outlook> look(const ticket& place, std::uint32_t cookie, const call& limits);
   bool is_at(const entry& one, const ticket& place) const noexcept;
   result<bool> look_at(watched& what, std::uint32_t cookie, const call& limits, outlook& out);
-  void look_away(watched& what) noexcept;
+  void look_away(watched& what, const call& limits) noexcept;
 
   std::uint32_t shard_with(std::uint64_t handle) const noexcept {
     return store_->chunk_around(where_of(handle)).shard;
   }
   result<void> release_slowly(const grant& held, const call& limits);
   bool give_back_fast(record& in, const grant& held) noexcept;
-  result<void> renew_one(renewal& one, const call& limits);
-  bool renew_fast(record& in, const grant& held, renewal& one) noexcept;
+  result<void> renew_all(std::span<renewal> batch, const call& limits);
+  result<void> renew_in_shard(renewal& one, const call& limits);
+  bool renew_fast(renewal& one) noexcept;
 
   mapping& store() const noexcept { return *store_; }
 
@@ -109,7 +125,7 @@ class file_engine final : public engine {
   std::unique_ptr<keeper> keeper_;
 };
 
-error forked_error(const mapping& store);
+not_done forked_error(const mapping& store);
 error not_held_error(std::string_view name);
 
 }  // namespace holdfast::engines::file

@@ -15,14 +15,15 @@ namespace holdfast::engines::file {
 
 namespace {
 
-constexpr std::chrono::seconds patience{5};
+// Whoever wants a chunk has a shard's mutex, for which others wait.
+constexpr std::chrono::milliseconds patience{250};
 constexpr std::uint64_t growth_step = 4 * chunk_bytes;
 
 }  // namespace
 
 bool mapping::is_item(offset where, chunk_kind kind) const noexcept {
   const std::size_t bytes = where * offset_unit;
-  if (bytes < chunks_at || bytes >= head().size) return false;
+  if (bytes < chunks_at || bytes >= std::min<std::uint64_t>(head().size, mapped_)) return false;
   const std::size_t inside = bytes % chunk_bytes - sizeof(chunk);
   const std::size_t item = kind == chunk_kind::records ? sizeof(record) : sizeof(entry);
   return bytes % chunk_bytes >= sizeof(chunk) && inside % item == 0 &&
@@ -47,20 +48,20 @@ result<void> mapping::extend(std::uint64_t bytes) {
                   quoted(), bytes, std::strerror(why))};
 }
 
-result<void> mapping::lock_growing() const {
-  const int got = lock_within(head().growing, patience);
+result<void> mapping::lock_growing(nanoseconds limit) const {
+  const int got = lock_within(head().growing, limit);
   // Nothing to mend: size is written after the blocks are there, the count after the chunk's header, a
   // session's generation before it is alive.
   if (got == EOWNERDEAD) pthread_mutex_consistent(&head().growing);
   if (got == 0 || got == EOWNERDEAD) return {};
   return error{errc::unavailable,
                fmt::format("{} does not answer: another process has been growing it for "
-                           "{} s; perhaps it is stopped.",
-                           quoted(), patience.count())};
+                           "too long; perhaps it is stopped.",
+                           quoted())};
 }
 
 result<offset> mapping::take_chunk(std::uint32_t shard_index, chunk_kind kind) {
-  if (auto locked = lock_growing(); !locked) return locked.error();
+  if (auto locked = lock_growing(patience); !locked) return locked.error();
   header& top = head();
   const std::uint32_t index = top.chunk_count;
   const std::uint64_t end = chunks_at + (std::uint64_t{index} + 1) * chunk_bytes;

@@ -55,6 +55,8 @@ using text_words = std::array<cell<std::uint64_t>, label_words>;  // zero-padded
 
 // ---- header
 
+inline constexpr std::array<char, 8> magic{'h', 'o', 'l', 'd', 'f', 'a', 's', 't'};
+
 struct constants {
   std::array<char, 8> magic;
   std::uint32_t version, endian;
@@ -121,6 +123,7 @@ struct alignas(64) chunk {
 
 struct alignas(64) shard {
   pthread_mutex_t mutex;
+  cell<std::uint32_t> torn;              // somebody died in here, and nobody has mended it yet
   alignas(64) std::uint64_t token_base;  // at least every token of names this shard has forgotten
   std::uint64_t last_version;
   std::uint64_t last_serial;

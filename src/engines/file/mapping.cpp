@@ -24,7 +24,6 @@ namespace holdfast::engines::file {
 
 namespace {
 
-constexpr std::array<char, 8> magic{'h', 'o', 'l', 'd', 'f', 'a', 's', 't'};
 constexpr std::chrono::seconds patience{5};
 
 using boot_id = std::array<char, 36>;

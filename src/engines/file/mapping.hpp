@@ -57,11 +57,15 @@ class mapping {
   // Another process with a larger max_size may have grown the file beyond what we mapped.
   bool sees_everything() const noexcept { return head().size.get() <= mapped_; }
 
+  std::uint32_t visible_chunks() const noexcept {
+    return static_cast<std::uint32_t>((mapped_ - chunks_at) / chunk_bytes);
+  }
+
   // A fresh chunk for that shard. REQUIRES: the shard's mutex is held. unavailable when the file is full.
   result<offset> take_chunk(std::uint32_t shard_index, chunk_kind kind);
 
-  // header.growing. unavailable when a stopped process has it.
-  result<void> lock_growing() const;
+  // header.growing. unavailable when a stopped process has it for that long.
+  result<void> lock_growing(nanoseconds patience) const;
   void unlock_growing() const noexcept { pthread_mutex_unlock(&head().growing); }
 
   const std::string& path() const noexcept { return path_; }

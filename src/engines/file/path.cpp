@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +56,12 @@ result<void> prepare_folder(const std::string& path) {
       fmt::format("The folder {} for the default store is not a folder of user {} that only "
                   "that user may write to; remove it or name another store.",
                   path, geteuid())};
+}
+
+bool is_store(int file) {
+  std::array<char, magic.size()> begin{};
+  return pread(file, begin.data(), begin.size(), 0) == static_cast<ssize_t>(begin.size()) &&
+         begin == magic;
 }
 
 }  // namespace
@@ -106,8 +113,11 @@ result<int> open_private(const std::string& path) {
     complaint = fmt::format("it belongs to user {} and not to user {}; name another path",
                             at.st_uid, geteuid());
   } else if ((at.st_mode & others_may_anything) != 0) {
-    complaint = fmt::format("others have permissions on it (mode {:04o}); chmod 600 {}",
-                            at.st_mode & 07777U, path);
+    // Whatever else it is, its owner had a reason: no advice that would lock others out of it.
+    complaint =
+        fmt::format("{}others have permissions on it (mode {:04o}); {}",
+                    is_store(file) ? "" : "it is not a lock store, and ", at.st_mode & 07777U,
+                    is_store(file) ? "chmod 600 " + path : "name another path");
   }
   if (complaint.empty()) return file;
   ::close(file);

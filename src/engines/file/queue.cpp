@@ -74,10 +74,25 @@ entry* locked_shard::find_holder(const grant& held, record*& in) const noexcept 
 
 // ---- from the word to entries
 
+// Who it is that took the word, once the holder has written that down: when it does, the word may be an entry already.
+void locked_shard::read_notes(const record& of, entry& one) noexcept {
+  if ((one.flags & entry_fast) == 0) return;
+  const std::uint64_t sequence = of.note_sequence, token = of.note_token;
+  if (of.note_signature != signature(one.fast_word, sequence, token)) return;
+  one.sequence = sequence;
+  one.token = token;
+  one.since = of.note_since.get();
+  for (std::size_t i = 0; i < label_words; ++i) one.label[i] = of.note_label[i].get();
+  one.flags = one.flags & ~entry_fast;  // nothing about it is unknown
+}
+
 void locked_shard::inflate(record& of) noexcept {
   for (;;) {
     std::uint64_t word = of.word.load(std::memory_order_acquire);
-    if (tag_of(word) == word_tag::slow) return;
+    if (tag_of(word) == word_tag::slow) {
+      if (of.holder_count == 1) read_notes(of, at(of.holders));
+      return;
+    }
     if (tag_of(word) == word_tag::free) {
       if (of.word.compare_exchange_strong(word, slow_word, std::memory_order_acq_rel)) return;
       continue;
@@ -109,14 +124,7 @@ void locked_shard::inflate(record& of) noexcept {
     of.holder_count = 1;
     of.used = rw_capacity;
     ++of.additions;
-    const std::uint64_t sequence = of.note_sequence, token = of.note_token;
-    if (of.note_signature == signature(word, sequence, token)) {
-      one.sequence = sequence;
-      one.token = token;
-      one.since = of.note_since.get();
-      for (std::size_t i = 0; i < label_words; ++i) one.label[i] = of.note_label[i].get();
-      one.flags = 0;  // nothing about it is unknown
-    }
+    read_notes(of, one);
     return;
   }
 }

@@ -47,7 +47,8 @@ class rebuilder {
   // A chunk may have been taken for this shard without being linked to it: the headers tell.
   void find_chunks() {
     shard_.chunks = 0;
-    const std::uint32_t count = store_.head().chunk_count.get();
+    // What another process adds beyond our mapping just now is of other shards: for this one it would need our mutex.
+    const std::uint32_t count = std::min(store_.head().chunk_count.get(), store_.visible_chunks());
     for (std::uint32_t i = 0; i < count; ++i) {
       chunk& one = store_.chunk_number(i);
       if (one.shard != index_ || one.kind == chunk_kind::unused) continue;
@@ -211,6 +212,7 @@ void begin_boot(mapping& store) {
     shard& one = store.shard_at(i);
     init_robust(one.mutex);
     rebuild(store, i);
+    one.torn = 0;
     one.token_base = std::max(one.token_base + (std::uint64_t{1} << 32), wall_microseconds());
     one.last_version += std::uint64_t{1} << 32;
   }

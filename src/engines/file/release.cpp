@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bitset>
+
 namespace holdfast::engines::file {
 
 error not_held_error(std::string_view name) {
@@ -58,17 +61,56 @@ bool file_engine::contended(const grant& held) const noexcept {
 
 // ---- renew
 
+namespace {
+
+// Some answers and some `unknown` are an answer; an error is for the case that nothing is known at all.
+result<void> unless_known(std::span<const renewal> batch, result<void> asked) {
+  const bool any = std::any_of(batch.begin(), batch.end(), [](const renewal& one) {
+    return one.answer != renewal::verdict::unknown;
+  });
+  return any ? result<void>{} : std::move(asked);
+}
+
+}  // namespace
+
 result<void> file_engine::renew(std::span<renewal> batch, const call& limits) {
+  for (renewal& one : batch) one.answer = renewal::verdict::unknown;
+  // First everything that can be had at once: a shard that is stuck may keep us until the others have run out.
+  if (renew_all(batch, impatient(limits.stop))) return {};
+  return unless_known(batch, renew_all(batch, limits));
+}
+
+void file_engine::start_renew(std::span<renewal> batch, const call& limits,
+                              completion<void>& done) noexcept {
+  for (renewal& one : batch) one.answer = renewal::verdict::unknown;
+  done.complete(unless_known(batch, renew_all(batch, impatient(limits.stop))));
+}
+
+// A verdict for each that has none yet, as far as its shard can be asked; each shard gets one chance. The error is that
+// of the last one that could not.
+result<void> file_engine::renew_all(std::span<renewal> batch, const call& limits) {
   if (is_forked()) return forked_error(store());
+  std::bitset<shard_count> mute;
+  result<void> outcome;
   for (renewal& one : batch) {
-    if (auto asked = renew_one(one, limits); !asked) return asked;
+    if (one.answer != renewal::verdict::unknown || renew_fast(one)) continue;
+    const auto shard = shard_with(one.held->handle);
+    if (mute[shard]) continue;
+    if (auto asked = renew_in_shard(one, limits); !asked) {
+      mute.set(shard);
+      outcome = std::move(asked);
+    }
   }
-  return {};
+  return outcome;
 }
 
 // An uncontended lock is prolonged where it stands. Whoever is over its time is lost, even if nobody else
 // wanted it yet.
-bool file_engine::renew_fast(record& in, const grant& held, renewal& one) noexcept {
+bool file_engine::renew_fast(renewal& one) noexcept {
+  const grant& held = *one.held;
+  if ((held.handle & entry_handle) != 0) return false;
+  record& in = store().record_at(where_of(held.handle));
+  if (in.incarnation != life_of(held.handle)) return false;
   std::uint64_t word = in.word.load(std::memory_order_acquire);
   if (tag_of(word) != word_tag::fast || !notes_are_of(in, word, held.owner.sequence)) return false;
   const std::int64_t sent = to_count(env_.time.now());
@@ -83,13 +125,8 @@ bool file_engine::renew_fast(record& in, const grant& held, renewal& one) noexce
   return true;
 }
 
-result<void> file_engine::renew_one(renewal& one, const call& limits) {
+result<void> file_engine::renew_in_shard(renewal& one, const call& limits) {
   const grant& held = *one.held;
-  one.answer = renewal::verdict::unknown;
-  if ((held.handle & entry_handle) == 0) {
-    record& in = store().record_at(where_of(held.handle));
-    if (in.incarnation == life_of(held.handle) && renew_fast(in, held, one)) return {};
-  }
   locked_shard at{env_, shard_with(held.handle)};
   if (auto locked = at.lock(limits); !locked) return locked;
   record* in = nullptr;
@@ -131,9 +168,9 @@ result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call
   if (one == nullptr || at.is_gone(*one, now)) return not_held_error(held.name);
   const auto weight = weight_of(to);
   if (weight > one->weight) {
-    return error{errc::misconfigured,
-                 fmt::format("The lock \"{}\" is held as {}; it cannot be downgraded to {}.",
-                             held.name, to_string(one->mode), to_string(to))};
+    return not_done{errc::misconfigured,
+                    fmt::format("The lock \"{}\" is held as {}; it cannot be downgraded to {}.",
+                                held.name, to_string(one->mode), to_string(to))};
   }
   if ((one->flags & entry_fast) != 0 || one->ttl == 0) {
     one->sequence = held.owner.sequence;

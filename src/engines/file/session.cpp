@@ -11,6 +11,8 @@ namespace holdfast::engines::file {
 
 namespace {
 
+constexpr std::chrono::seconds patience{5};
+
 // The next place whose last owner is gone. REQUIRES: header.growing.
 session* find_place(mapping& store, std::uint32_t& index) {
   header& top = store.head();
@@ -35,7 +37,7 @@ void move_in(session& one, const engine_config& config) {
 }  // namespace
 
 result<identity> begin_session(mapping& store, const engine_config& config) {
-  if (auto locked = store.lock_growing(); !locked) return locked.error();
+  if (auto locked = store.lock_growing(patience); !locked) return locked.error();
   identity who;
   session* place = find_place(store, who.session);
   if (place != nullptr) {

@@ -12,14 +12,12 @@ namespace holdfast::engines::file {
 
 namespace {
 
-// The mutex is held for microseconds. Only a process that was stopped or frozen right then keeps it longer.
-constexpr nanoseconds patience = std::chrono::seconds{2};
-
+// The mutex is held for microseconds. Only a process that was stopped or frozen right then keeps it longer. No caller
+// waits longer than it must for the word that this is so: core asks again as long as its own caller wants it to.
+constexpr nanoseconds patience = std::chrono::milliseconds{500};
 // A deadline that is over must not fail a call that would only have waited for a moment.
-nanoseconds patience_for(const call& limits) {
-  if (limits.deadline == steady_time::max()) return patience;
-  return std::max<nanoseconds>(limits.deadline - std::chrono::steady_clock::now(), patience);
-}
+constexpr nanoseconds a_moment = std::chrono::milliseconds{10};
+constexpr nanoseconds mute_for = std::chrono::milliseconds{100};
 
 }  // namespace
 
@@ -41,9 +39,26 @@ std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
   return fold(sum ^ sum >> 32, factor);
 }
 
+// The driver of a client asks about many shards in turn: one that is stuck may cost it a moment, not a moment for each
+// question.
+int locked_shard::wait_for_mutex(const call& limits) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  const bool in_a_hurry = limits.deadline <= now;
+  auto& mute_until = env_.mute_until[index_];
+  if (in_a_hurry && to_count(now) < mute_until.load(std::memory_order_relaxed)) return ETIMEDOUT;
+  const auto limit =
+      in_a_hurry ? a_moment : std::clamp<nanoseconds>(limits.deadline - now, a_moment, patience);
+  const int got = lock_within(shard_.mutex, limit);
+  if (got == ETIMEDOUT) {
+    mute_until.store(to_count(std::chrono::steady_clock::now() + mute_for),
+                     std::memory_order_relaxed);
+  }
+  return got;
+}
+
 result<void> locked_shard::lock(const call& limits) {
   int got = pthread_mutex_trylock(&shard_.mutex);
-  if (got == EBUSY) got = lock_within(shard_.mutex, patience_for(limits));
+  if (got == EBUSY) got = wait_for_mutex(limits);
   if (got != 0 && got != EOWNERDEAD) {
     return error{
         errc::unavailable,
@@ -52,15 +67,20 @@ result<void> locked_shard::lock(const call& limits) {
                     store_.path(), std::strerror(got))};
   }
   locked_ = true;
+  if (got == EOWNERDEAD) {
+    // The mutex forgets the crash as soon as somebody says so, and that may be one who cannot mend it: so the file
+    // remembers it. Killed in between, the next one gets the same answer from the mutex again.
+    shard_.torn.publish(1);
+    pthread_mutex_consistent(&shard_.mutex);
+  }
   if (!store_.sees_everything()) {
-    if (got == EOWNERDEAD) pthread_mutex_consistent(&shard_.mutex);
     return error{
         errc::unavailable,
         fmt::format("The store {} was enlarged beyond the max_size of this client by another one; "
                     "open it again.",
                     store_.path())};
   }
-  if (got == EOWNERDEAD) after_crash();
+  if (shard_.torn != 0) after_crash();
   return {};
 }
 
@@ -75,7 +95,7 @@ void locked_shard::unlock() noexcept {
 void locked_shard::after_crash() noexcept {
   rebuild(store_, index_);
   shard_.mended = shard_.mended + 1;
-  pthread_mutex_consistent(&shard_.mutex);
+  shard_.torn.publish(0);
   const auto now = env_.time.now();
   for_each_record([this, now](record& one) {
     if (one.word.load(std::memory_order_acquire) != slow_word) return;

@@ -12,8 +12,11 @@
 #include "engines/file/word.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <stop_token>
 #include <string_view>
+#include <utility>
 
 namespace holdfast::engines::file {
 
@@ -24,7 +27,12 @@ struct environment {
   identity self{};
   std::uint64_t prefix = 0;  // of our fast words
   bool can_wait_any = true;  // futex_waitv
+  // Until when (on steady_clock) those who must not wait do not even try to: the shard did not answer just now.
+  std::array<std::atomic<std::int64_t>, shard_count> mute_until{};
 };
+
+// For whoever has others to serve: the driver and the keeper. A deadline that is over still allows for a moment.
+inline call impatient(std::stop_token stop = {}) { return {steady_time::min(), std::move(stop)}; }
 
 inline constexpr nanoseconds longest_ttl = std::chrono::hours{24 * 7};
 
@@ -63,7 +71,7 @@ class locked_shard {
   locked_shard& operator=(const locked_shard&) = delete;
   ~locked_shard() { unlock(); }
 
-  // unavailable when a stopped process has it for longer than the call may take.
+  // unavailable when a stopped process has it for longer than the call may take, half a second at most.
   result<void> lock(const call& limits);
   void unlock() noexcept;
 
@@ -122,6 +130,8 @@ class locked_shard {
     std::uint64_t payload;
   };
 
+  void read_notes(const record& of, entry& one) noexcept;
+  int wait_for_mutex(const call& limits) noexcept;
   void notify(const notice& one) noexcept;
   void flush() noexcept;
   void free_entry(entry& one) noexcept;

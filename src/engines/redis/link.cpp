@@ -80,24 +80,28 @@ std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   return out;
 }
 
-// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it.
-std::string without(const std::string& secret, std::string_view reply) {
-  std::string out{reply};
-  if (secret.empty()) return out;
-  for (auto at = out.find(secret); at != std::string::npos; at = out.find(secret, at + 3))
-    out.replace(at, secret.size(), "***");
-  return out;
+// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it. To look
+// for the password in the answer and to mask it there would tell what a short one is, by what is missing. So of an
+// answer to a login nothing is shown but the words that we know.
+std::string_view shown_of_login(std::string_view reply) {
+  for (const auto& row : reply_kinds)
+    if (reply.starts_with(row.prefix)) return row.prefix;
+  return reply.starts_with("ERR ") ? "ERR" : "an error";
 }
 
 std::function<result<void>(std::string_view)> judge(const settings& how) {
-  return [url = how.url, secret = how.password](std::string_view frames) -> result<void> {
-    while (!frames.empty()) {
-      auto value = resp::take(frames);
-      if (!value) return std::move(value).error();
-      if (value->is_error()) return reply_error(without(secret, value->text), {}, url);
-    }
-    return {};
-  };
+  return
+      [url = how.url, is_login = !how.password.empty()](std::string_view frames) -> result<void> {
+        while (!frames.empty()) {
+          auto value = resp::take(frames);
+          if (!value) return std::move(value).error();
+          if (value->is_error()) {
+            return reply_error(value->text, {}, url,
+                               is_login ? shown_of_login(value->text) : value->text);
+          }
+        }
+        return {};
+      };
 }
 
 }  // namespace
@@ -117,19 +121,24 @@ std::string_view unwrapped(std::string_view reply) {
 }  // namespace
 
 error reply_error(std::string_view reply, std::string_view name, std::string_view store) {
+  return reply_error(reply, name, store, reply);
+}
+
+error reply_error(std::string_view reply, std::string_view name, std::string_view store,
+                  std::string_view shown) {
   const auto inner = unwrapped(reply);
   const auto about = name.empty() ? std::string{store}
                                   : fmt::format("Lock {} on {}", support::quoted(name), store);
   for (const auto& row : reply_kinds) {
     if (!inner.starts_with(row.prefix)) continue;
     auto sentence = fmt::format("{}: the server answered {}: {}.", about,
-                                support::quoted(reply, 160), row.advice);
+                                support::quoted(shown, 160), row.advice);
     if (row.code == errc::denied && reply.find("script") != std::string_view::npos)
       return {row.code, std::move(sentence)};
     return not_done{row.code, std::move(sentence)};
   }
   return {errc::protocol, fmt::format("{}: the server answered {}, which is not understood here.",
-                                      about, support::quoted(reply, 160))};
+                                      about, support::quoted(shown, 160))};
 }
 
 error unexpected_reply(std::string_view name, std::string_view store) {

@@ -32,6 +32,9 @@ namespace holdfast::engines::redis {
 
 // An error reply of the server as one of ours, with the lock (may be empty), the store and the server's own words.
 error reply_error(std::string_view reply, std::string_view name, std::string_view store);
+// The same, with only this part of the reply in the sentence.
+error reply_error(std::string_view reply, std::string_view name, std::string_view store,
+                  std::string_view shown);
 // The reply is not of the kind that the request asks for.
 error unexpected_reply(std::string_view name, std::string_view store);
 

@@ -53,7 +53,9 @@ std::shared_ptr<grpc::channel> cluster::channel(std::size_t member) {
     options.description =
         how_.where.size() == 1 ? how_.url : fmt::format("{} at {}", how_.url, how_.names[member]);
     options.connect_timeout = 1s;
-    options.longest_silence = 3s;
+    // So long a connection may be mute while the server is well (docs/guides/etcd.md). Pings are answered by a server
+    // that has much to do, too; one that is paused for longer gets a new connection, and no lease is lost for that.
+    options.longest_silence = 1500ms;
     slot = std::make_shared<grpc::channel>(*reactor_, std::move(options));
   }
   return slot;

@@ -112,8 +112,10 @@ verb<etcd_engine::txn_answer> etcd_engine::transact(rpc::TxnRequest what, std::s
     if (with.lease != 0 && lease_is_gone(*said.got))
       session_->is_gone(with.lease, "the session has ended in the store");
     auto why = status_error(*said.got, name, how_.url);
-    if (said.repeated && (with.lease != 0 || why.code() == errc::unavailable))
-      co_return error{errc::outcome_unknown, why.message()};  // an earlier try may have done it
+    if (said.repeated)  // an earlier try may have done it
+      co_return error{
+          with.lease != 0 || why.code() == errc::unavailable ? errc::outcome_unknown : why.code(),
+          why.message()};
     co_return why;
   }
   txn_answer out;

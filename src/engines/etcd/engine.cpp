@@ -30,6 +30,8 @@ capabilities describe_engine(const settings& how, nanoseconds session) {
   caps.dead_holder_bound = session + expiry_takes;
   caps.expiry_slack = session + expiry_takes;
   caps.longest_validity = session;
+  caps.validity_setting =
+      fmt::format("session={} in the store's address", format_duration(session));
   caps.exclusion =
       "While a majority of the cluster keeps its data and our clock does not run more than 1 % "
       "apart from that of its leader. A member that is cut off neither grants nor shows anything.";

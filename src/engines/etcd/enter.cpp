@@ -284,6 +284,12 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     out.push_back(in.granted);
   }
   if (out.size() == all.size()) co_return out;
+  if (!out.empty()) {  // an earlier try of this was it, and somebody has taken some of them away
+    const error why{errc::outcome_unknown,
+                    fmt::format("{}: only some of the locks are there.", how_.url)};
+    for (const auto& who : all) static_cast<void>(failed(who, why));
+    co_return why;
+  }
   note_fence(lease->id, got->said);
   bool doubted = false;
   for (const auto& who : all) {

@@ -174,11 +174,12 @@ verb<bool> etcd_engine::clear_slot(const asker& who, const line& seen, way how) 
 
 verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, bool queued,
                                            way how) {
-  error why{errc::misconfigured,
-            fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
-                        "for; all users of a name must agree on its kind and its permits.",
-                        support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
-                        who.ask.capacity)};
+  const not_done why{
+      errc::misconfigured,
+      fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
+                  "for; all users of a name must agree on its kind and its permits.",
+                  support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
+                  who.ask.capacity)};
   auto doubted = co_await end_doubt(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
   if (*doubted) co_return co_await enter_plainly(who, how);

@@ -136,10 +136,11 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
 // False: the key is no longer as it was seen.
 verb<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token token, lock_mode to,
                                way how) {
-  std::int64_t granted_at = 0;
+  std::int64_t granted_at = 0, lease = 0;
   bool has_heirs = false;
   {
     const auto lock = book_.lock();
+    lease = mine->lease;
     granted_at = mine->granted_at;
     has_heirs = mine->more_heirs || !mine->heirs.empty();
   }
@@ -148,9 +149,9 @@ verb<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token token, l
   with.token = token;
   rpc::TxnRequest out;
   expect_modified(out, own.key, own.modified);
-  add_put(*out.mutable_success(), own.key, value_of(*mine, with), own.lease);
+  add_put(*out.mutable_success(), own.key, value_of(*mine, with), lease);
   if (has_heirs) add_range(*out.mutable_success(), keys_of(how_.root, mine->name));
-  auto got = co_await transact(std::move(out), mine->name, {own.lease}, how);
+  auto got = co_await transact(std::move(out), mine->name, {lease}, how);
   if (!got) co_return std::move(got).error();
   if (!got->said.succeeded()) co_return false;
   if (has_heirs) {  // not any more: they look at the line from now on

@@ -128,5 +128,41 @@ TEST_F(etcd_answers, late_renewals_do_not_prolong_what_they_should_not) {
   EXPECT_TRUE(held->valid());
 }
 
+// Every verb is back at the end of its time, whatever the server does (L4).
+TEST_F(etcd_answers, caller_is_answered_on_time_by_a_server_that_hangs) {
+  etcd_server server;
+  const auto a = client::open(server.url(), {.call_timeout = 20s});
+  mutex lock{a, "stock"}, other{a, "shelf"};
+  auto held = other.acquire({.ttl = 1min});
+  ASSERT_TRUE(is_ok(held));
+  ASSERT_TRUE(is_ok(lock.acquire()->release()));
+  server.stop();
+  for (const nanoseconds wait : {nanoseconds{0}, nanoseconds{500ms}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(is_ok(lock.acquire({.wait = wait})));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, wait + 4s) << "call_timeout is 20 s";
+  }
+  server.resume();
+  EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
+  EXPECT_TRUE(held->valid()) << "that was no reason to lose anything";
+}
+
+// The connection is as good as dead, and says nothing about it; new ones work.
+TEST_F(etcd_answers, mute_connection_is_given_up_within_two_seconds) {
+  const etcd_server server;
+  network net{server.port()};
+  const auto a = client::open(etcd_url(net));
+  mutex lock{a, "stock"};
+  ASSERT_TRUE(is_ok(lock.acquire()->release()));
+  nanoseconds best = patience;  // a busy machine may need longer
+  for (int round = 0; round < 3 && best > 2500ms; ++round) {
+    net.strand();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
+    best = std::min<nanoseconds>(best, std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_LT(best, 2500ms);
+}
+
 }  // namespace
 }  // namespace holdfast::testing

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <string>
@@ -207,7 +208,8 @@ TEST(etcd_line, barging_needs_those_who_keep_the_waiters_waiting) {
   const line seen{{at(1, shared), at(2, shared), at(3)}};
   const auto needed = seen.takes_barging(1);
   ASSERT_TRUE(needed);
-  EXPECT_EQ(needed->size(), 1U) << "one reader is enough to keep a writer out";
+  ASSERT_EQ(needed->size(), 2U) << "one reader is enough to keep a writer out";
+  EXPECT_EQ(needed->back()->created, 3) << "and the writer, behind whom the others stay";
   EXPECT_FALSE(seen.takes(1));
   EXPECT_FALSE(seen.takes_barging(rw_capacity));
   const line with_foreigner{{at(1, shared), foreign(3)}};
@@ -233,6 +235,36 @@ TEST(etcd_line, version_changes_with_the_holders_and_with_nothing_else) {
   shrunk.weight = 1;
   shrunk.entered = true;
   EXPECT_NE((line{{shrunk, at(2)}}.version()), first);
+}
+
+// Somebody leaves between the look at the line and the transaction. It fails if one of the needed keys is gone; if not,
+// there is room for the newcomer.
+TEST(etcd_line, what_barging_needs_is_enough) {
+  std::mt19937 random{11};
+  const auto pick = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>{0, n - 1}(random);
+  };
+  int entered = 0;
+  for (int run = 0; run < 5000; ++run) {
+    std::vector<place> keys;
+    for (std::int64_t i = 1; i <= 6; ++i) keys.push_back(permits(i, 1 + pick(4), 4));
+    for (std::size_t gone = pick(3); gone > 0; --gone)
+      keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(pick(keys.size())));
+    const auto weight = 1 + pick(4);
+    const line seen{keys};
+    const auto needed = seen.takes_barging(weight);
+    if (!needed) continue;
+    std::vector<std::int64_t> relied_on;
+    for (const auto* one : *needed) relied_on.push_back(one->created);
+    for (std::size_t gone = pick(4); gone > 0 && !keys.empty(); --gone)
+      keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(pick(keys.size())));
+    const line then{keys};
+    if (std::ranges::any_of(relied_on, [&](auto one) { return then.created_at(one) == nullptr; }))
+      continue;
+    ++entered;
+    EXPECT_LE(then.used() + weight, 4U) << standings(seen) << " became " << standings(then);
+  }
+  EXPECT_GT(entered, 100);
 }
 
 // What the safety of the layout rests on: as long as its key is there, a holder stays a holder, whoever comes behind

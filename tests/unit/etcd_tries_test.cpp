@@ -28,6 +28,20 @@ TEST(etcd_tries, an_answer_is_an_answer) {
   EXPECT_EQ(one.judge(status(grpc::status::permission_denied), true), step::done);
 }
 
+TEST(etcd_errors, refusals_of_this_very_request_are_certain) {
+  const auto certain = [](grpc::status code, std::string message = {}) {
+    const auto why = status_error(*status(code, std::move(message)), "stock", "etcd://here");
+    return about(why, "stock").is_not_done();
+  };
+  EXPECT_TRUE(certain(grpc::status::permission_denied));
+  EXPECT_TRUE(certain(grpc::status::unauthenticated));
+  EXPECT_TRUE(certain(grpc::status::invalid_argument, "etcdserver: request is too large"));
+  EXPECT_TRUE(certain(grpc::status::resource_exhausted, "database space exceeded"));
+  EXPECT_FALSE(certain(grpc::status::unavailable, "etcdserver: leader changed"));
+  EXPECT_FALSE(certain(grpc::status::deadline_exceeded));
+  EXPECT_FALSE(certain(grpc::status::internal, "anything")) << "not understood";
+}
+
 TEST(etcd_tries, only_what_may_be_done_twice_is_asked_twice) {
   tries repeatable{3, true, false}, once{3, false, false};
   EXPECT_EQ(repeatable.judge(failure(errc::outcome_unknown), true), step::again);

@@ -6,6 +6,12 @@
 
 namespace holdfast::engines::etcd {
 
+namespace {
+
+constexpr std::uint32_t answered = 1, given_up = 2;
+
+}  // namespace
+
 // ---- for one's turn
 
 progress etcd_engine::outcome_of(const ticket& place) {
@@ -97,17 +103,56 @@ void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& n
   }
 }
 
+// Proof: that the session lives, and that each very key is there.
 result<void> etcd_engine::renew(std::span<renewal> batch, const call& limits) {
-  support::parker bed;
-  std::optional<result<lease_view>> proof;
-  session_->prove(clock_.now(), limits.deadline, [&](result<lease_view> what) {
-    proof.emplace(std::move(what));
-    bed.set(1);
+  struct proving {
+    support::parker bed;
+    std::optional<result<lease_view>> proof;
+  };
+  const auto question = std::make_shared<proving>();  // outlives us when the time is up
+  session_->prove(clock_.now(), limits.deadline, [question](result<lease_view> what) {
+    question->proof.emplace(std::move(what));
+    question->bed.set(answered);
   });
-  bed.wait(steady_time::max());
-  if (!*proof) return std::move(*proof).error();
-  conclude_renewal(batch, **proof);
-  return {};
+  const std::stop_callback wake{limits.stop, [question] { question->bed.set(given_up); }};
+  if (question->bed.wait(limits.deadline) != answered)
+    return error{errc::unavailable, how_.url + ": the session was not confirmed in time."};
+  if (!*question->proof) return std::move(*question->proof).error();
+  conclude_renewal(batch, **question->proof);
+  return confirm_verb(batch, {limits, true}).run();
+}
+
+// Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
+verb<void> etcd_engine::confirm_verb(std::span<renewal> batch, way how) {
+  std::vector<std::pair<renewal*, book::ref>> held;
+  for (auto& one : batch)
+    if (one.answer == renewal::verdict::held)
+      if (const auto mine = book_.find(one.held->owner)) held.emplace_back(&one, mine);
+  for (std::size_t from = 0; from < held.size(); from += most_at_once) {
+    const std::span some{held.data() + from, std::min(most_at_once, held.size() - from)};
+    std::vector<stored> keys;
+    rpc::TxnRequest ask;
+    for (const auto& [one, mine] : some) {
+      const auto lock = book_.lock();
+      keys.push_back({mine->key, mine->created});
+      add_range(*ask.mutable_success(), mine->key);
+      ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
+    }
+    const auto got = co_await transact(std::move(ask), some.front().second->name, {}, how);
+    const bool known = got && static_cast<std::size_t>(got->said.responses_size()) == some.size();
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      auto& [one, mine] = some[i];
+      if (!known) {
+        one->answer = renewal::verdict::unknown;
+        continue;
+      }
+      const auto& kvs = got->said.responses(static_cast<int>(i)).response_range().kvs();
+      if (!kvs.empty() && kvs[0].create_revision() == keys[i].created) continue;
+      one->answer = renewal::verdict::lost;
+      cluster_->driver().post([this, gone = mine] { lookout_->is_missing(gone); });
+    }
+  }
+  co_return result<void>{};
 }
 
 void etcd_engine::start_renew(std::span<renewal> batch, const call& limits,
@@ -144,7 +189,7 @@ void etcd_engine::on_lease_gone(std::int64_t id, std::string_view why) noexcept 
       lost.push_back(one->owner);
     }
   }
-  lookout_->announce_lost(std::move(lost), std::string{why});
+  lookout_->announce_lost(std::move(lost), why);
   for (const auto number : waiting) room_->look_again(number);
 }
 

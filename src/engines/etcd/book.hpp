@@ -39,7 +39,10 @@ struct entry {
   fencing_token token;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
-  bool swept = false;   // a later request of ours has taken the key along
+  // Requests of ours under way that take the key along, and whether one has, or may have: then it was not lost when a
+  // release does not find it.
+  int sweepers = 0;
+  bool swept = false;
   steady_time since{};  // it holds, or waits
   steady_time until{};  // its grant ends if it is not renewed
   bool watched = false;

@@ -6,6 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <optional>
+#include <stop_token>
+
 namespace holdfast::engines::etcd {
 
 namespace {
@@ -53,7 +57,9 @@ std::shared_ptr<grpc::channel> cluster::channel(std::size_t member) {
     options.description =
         how_.where.size() == 1 ? how_.url : fmt::format("{} at {}", how_.url, how_.names[member]);
     options.connect_timeout = 1s;
-    options.longest_silence = 3s;
+    // So long a connection may be mute while the server is well (docs/guides/etcd.md). Pings are answered by a server
+    // that has much to do, too; one that is paused for longer gets a new connection, and no lease is lost for that.
+    options.longest_silence = 1500ms;
     slot = std::make_shared<grpc::channel>(*reactor_, std::move(options));
   }
   return slot;
@@ -121,6 +127,15 @@ class cluster::sending final : public grpc::reply_handler {
       over->send(what_.method, what_.body, in_.headers(), until, *this);
     }
   }
+  const call& limits() const noexcept { return limits_; }
+  // While it waits for its turn.
+  std::optional<net::reactor::timer_id> patience_ends{};
+  std::optional<std::stop_callback<std::function<void()>>> told_to_stop{};
+  // Of a request that was never sent.
+  void give_up() noexcept {
+    finish(
+        error{errc::unavailable, fmt::format("{}: there was no time left to ask.", in_.how_.url)});
+  }
   void finish(result<grpc::reply> got) noexcept {
     auto& done = done_;
     auto& in = in_;
@@ -172,12 +187,38 @@ void cluster::post(const question& what, const call& limits, handler& done) noex
   {
     const std::lock_guard lock{guard_};
     ++in_flight_;
-    if (in_flight_ > most_in_flight && !stopping_) {
-      queue_.push_back(one);
-      return;
-    }
+    if (in_flight_ > most_in_flight && !stopping_) return wait_in_line(*one);
   }
   one->go();
+}
+
+// REQUIRES: guard_ is held.
+void cluster::wait_in_line(sending& one) {
+  const auto number = ++last_in_line_;
+  queue_.emplace(number, &one);
+  const auto until = one.limits().deadline;
+  if (until != steady_time::max())
+    one.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
+  one.told_to_stop.emplace(one.limits().stop,
+                           [this, number] { reactor_->post([this, number] { give_up(number); }); });
+}
+
+// REQUIRES: guard_ is held.
+cluster::sending* cluster::take_from_line(std::uint64_t number) {
+  auto found = queue_.extract(number);
+  if (found.empty()) return nullptr;
+  auto* const one = found.mapped();
+  if (one->patience_ends) reactor_->cancel(*one->patience_ends);
+  return one;
+}
+
+void cluster::give_up(std::uint64_t number) noexcept {
+  sending* one = nullptr;
+  {
+    const std::lock_guard lock{guard_};
+    one = take_from_line(number);
+  }
+  if (one != nullptr) one->give_up();
 }
 
 void cluster::send_off(question what) noexcept {
@@ -199,10 +240,7 @@ void cluster::one_is_done() noexcept {
   {
     const std::lock_guard lock{guard_};
     --in_flight_;
-    if (!queue_.empty()) {
-      next = queue_.front();
-      queue_.pop_front();
-    }
+    if (!queue_.empty()) next = take_from_line(queue_.begin()->first);
   }
   if (next != nullptr) driver().post([next] { next->go(); });
 }
@@ -214,9 +252,8 @@ void cluster::stop() noexcept {
     const std::lock_guard lock{guard_};
     if (std::exchange(stopping_, true)) return;
     idle.assign(pausing_.begin(), pausing_.end());
-    idle.insert(idle.end(), queue_.begin(), queue_.end());
     pausing_.clear();
-    queue_.clear();
+    while (!queue_.empty()) idle.push_back(take_from_line(queue_.begin()->first));
     open.swap(channels_);
   }
   for (auto* one : idle) one->finish(closing(how_));

@@ -14,7 +14,8 @@
 #include <holdfast/engine.hpp>
 
 #include <atomic>
-#include <deque>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -57,7 +58,7 @@ class cluster {
     ~handler() = default;
   };
   // `what` and `limits` stay alive until the handler was told. No more than `most_in_flight` are sent at a time; the
-  // others wait for their turn, in order.
+  // others wait for their turn, in order, until their deadline or stop.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
   // Nobody waits for the answer; tried for ten seconds.
@@ -93,6 +94,10 @@ class cluster {
   std::string login_request() const;
   void begin_pause(sending& one);
   void one_is_done() noexcept;
+  // Whoever takes one out of queue_ goes on with it.
+  void wait_in_line(sending& one);
+  sending* take_from_line(std::uint64_t number);
+  void give_up(std::uint64_t number) noexcept;
 
   const settings how_;
   std::unique_ptr<net::reactor> reactor_;
@@ -105,7 +110,8 @@ class cluster {
   std::string token_;
   std::set<sending*> pausing_;
   std::size_t in_flight_ = 0;
-  std::deque<sending*> queue_;
+  std::uint64_t last_in_line_ = 0;
+  std::map<std::uint64_t, sending*> queue_;  // in the order in which they came
 };
 
 class cluster::asking final : private handler {

@@ -13,7 +13,8 @@ void etcd_engine::note_fence(std::int64_t lease, const rpc::TxnResponse& said) {
 }
 
 // The fence is moved on, so whatever was sent for this entry, and is still under way, will not be carried out. It may
-// have been until now: then the key is there, and its revision is not known.
+// have been until now: then the key is there, and its revision is not known. The same for a session that we have given
+// up: the store may still have it, and would take a late request. Only if it says that there is none is nothing to do.
 verb<bool> etcd_engine::end_doubt(book::ref mine, way how) {
   std::int64_t lease = 0;
   {
@@ -21,21 +22,28 @@ verb<bool> etcd_engine::end_doubt(book::ref mine, way how) {
     if (!is_in_doubt(*mine)) co_return false;
     lease = mine->lease;
   }
-  const auto is_current = [&] {
-    const auto now = session_->current();
-    return now && now->id == lease;
-  };
-  if (is_current()) {  // else it is being given back, with all that is put under it
-    const auto fence = session_->fence(lease);
-    auto step = fence_step(fence, lease);
-    auto got = co_await transact(std::move(step), mine->name, {lease}, how);
-    if (!got && is_current()) co_return error{errc::outcome_unknown, got.error().message()};
-    if (got && got->said.succeeded()) {
-      const auto revision = got->said.header().revision();
-      session_->note_fence(lease, revision, revision);
-    } else if (got) {
-      note_fence(lease, got->said);
-    }
+  const auto now = session_->current();
+  const bool is_current = now && now->id == lease;
+  const auto fence = session_->fence(lease);
+  rpc::TxnRequest step;
+  if (is_current) {
+    step = fence_step(fence, lease);
+  } else {
+    add_put(*step.mutable_success(), fence.key, {}, lease);
+  }
+  const question ask{method::txn, bytes_of(step)};
+  auto said = co_await cluster_->ask(ask, how);
+  if (!said.got) co_return error{errc::outcome_unknown, said.got.error().message()};
+  if (!said.got->ok() && !lease_is_gone(*said.got))
+    co_return error{errc::outcome_unknown, status_error(*said.got, mine->name, how_.url).message()};
+  if (!said.got->ok()) {
+    session_->is_gone(lease, "the session has ended in the store");
+  } else {
+    rpc::TxnResponse in;
+    if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(mine->name, how_.url);
+    const auto revision = in.header().revision();
+    if (is_current && in.succeeded()) session_->note_fence(lease, revision, revision);
+    if (is_current && !in.succeeded()) note_fence(lease, in);
   }
   const auto lock = book_.lock();
   for (auto* one = mine.get(); one != nullptr; one = one->over.get()) one->in_doubt = false;

@@ -30,6 +30,8 @@ capabilities describe_engine(const settings& how, nanoseconds session) {
   caps.dead_holder_bound = session + expiry_takes;
   caps.expiry_slack = session + expiry_takes;
   caps.longest_validity = session;
+  caps.validity_setting =
+      fmt::format("session={} in the store's address", format_duration(session));
   caps.exclusion =
       "While a majority of the cluster keeps its data and our clock does not run more than 1 % "
       "apart from that of its leader. A member that is cut off neither grants nor shows anything.";
@@ -112,8 +114,10 @@ verb<etcd_engine::txn_answer> etcd_engine::transact(rpc::TxnRequest what, std::s
     if (with.lease != 0 && lease_is_gone(*said.got))
       session_->is_gone(with.lease, "the session has ended in the store");
     auto why = status_error(*said.got, name, how_.url);
-    if (said.repeated && (with.lease != 0 || why.code() == errc::unavailable))
-      co_return error{errc::outcome_unknown, why.message()};  // an earlier try may have done it
+    if (said.repeated)  // an earlier try may have done it
+      co_return error{
+          with.lease != 0 || why.code() == errc::unavailable ? errc::outcome_unknown : why.code(),
+          why.message()};
     co_return why;
   }
   txn_answer out;

@@ -1,6 +1,8 @@
 // Asking for a lock.
 #include "engines/etcd/etcd_engine.hpp"
 
+#include <fmt/format.h>
+
 namespace holdfast::engines::etcd {
 
 namespace {
@@ -47,21 +49,19 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
     // Where do we stand? A question, which costs the cluster less than a transaction that could write.
     const auto sent = clock_.now();
     auto seen = co_await look(who.ask.name, how);
-    if (!seen) co_return failed(who, std::move(seen).error());
-    if (seen->of.find(who.key) != nullptr)
+    if (!seen) co_return std::move(seen).error();  // nothing has changed: core knows that we wait
+    if (who.find_in(seen->of) != nullptr)
       co_return co_await stand_verb(who, std::move(*seen), sent, how);
   }
   const auto leaving = book_.releasing(who.ask.name);
   const auto fence = session_->fence(who.under.id);
   const auto sent = clock_.now();
   auto body = enter_request(who, fence, leaving);
+  begin_sweep(leaving);
   auto got = co_await transact(std::move(body), who.ask.name, {who.under.id}, how);
+  end_sweep(leaving, got);
   if (!got) co_return failed(who, std::move(got).error());
   note_repetition(*who.mine, got->repeated);
-  if (!leaving.empty()) {
-    const auto lock = book_.lock();
-    for (const auto& one : leaving) one->swept = true;
-  }
   const auto revision = got->said.header().revision();
   if (got->said.succeeded())
     co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
@@ -72,9 +72,11 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
     static_cast<void>(co_await called);
   }
   note_fence(who.under.id, got->said);
-  if (seen.of.find(who.key) == nullptr) {
+  if (who.find_in(seen.of) == nullptr) {
+    auto cleared = co_await clear_slot(who, seen.of, how);
+    if (!cleared) co_return failed(who, std::move(cleared).error());
     const bool moved = session_->fence(who.under.id).modified != fence.modified;
-    if (moved) co_return co_await enter_plainly(given, how);
+    if (moved || *cleared) co_return co_await enter_plainly(given, how);
     if (!who.ask.wait) co_return co_await try_verb(who, std::move(seen), how);
   }
   co_return co_await stand_verb(who, std::move(seen), sent, how);
@@ -115,8 +117,9 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who, const fence_view& f
 
 verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time sent, way how) {
   for (int round = 0; round < rounds; ++round) {
-    const auto* own = seen.of.find(who.key);
+    const auto* own = who.find_in(seen.of);
     if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
+    note_place(*who.mine, *own);
     std::vector<const place*> needed;  // none for the overtaken, who takes a new token
     if (own->stands == standing::holder && !own->overtaken()) {
       auto out = granted(who, sent, own->created, own->token);
@@ -174,7 +177,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
     seen = std::move(*again);
     co_return outcome{};
   }
-  const auto* own = seen.of.find(who.key);
+  const auto* own = who.find_in(seen.of);
   const auto created = own == nullptr ? 0 : own->created;
   const auto range = keys_of(how_.root, who.ask.name);
   const auto fence = session_->fence(who.under.id);
@@ -187,7 +190,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
   with.granted = true;
   add_put(*out.mutable_success(), who.key, value_of(*who.mine, with), who.under.id);
   for (const auto* one : seen.of.untouched())
-    if (one != own) add_touch(*out.mutable_success(), one->key);
+    if (one != own) add_touch(*out.mutable_success(), {one->key, one->created});
   add_range(*out.mutable_failure(), fence.key);
   add_range(*out.mutable_failure(), range);
   const auto sent = clock_.now();
@@ -200,7 +203,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
                               {static_cast<std::uint64_t>(revision)})};
   note_fence(who.under.id, got->said);
   seen = sight_in(got->said, who.ask.name);
-  own = seen.of.find(who.key);
+  own = who.find_in(seen.of);
   if (own == nullptr || !own->entered) co_return outcome{};
   co_return outcome{granted(who, sent, own->created, own->token)};  // an earlier try of this was it
 }
@@ -209,11 +212,8 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
 verb<void> etcd_engine::touch_some(const asker& who, const sight& seen, way how) {
   rpc::TxnRequest out;
   const auto all = seen.of.untouched();
-  for (std::size_t i = 0; i < most_at_once; ++i) {
-    auto& inner = *out.mutable_success()->Add()->mutable_request_txn();
-    expect_created(inner, all[i]->key, all[i]->created);
-    add_touch(*inner.mutable_success(), all[i]->key);
-  }
+  for (std::size_t i = 0; i < most_at_once; ++i)
+    add_touch(*out.mutable_success(), {all[i]->key, all[i]->created});
   auto got = co_await transact(std::move(out), who.ask.name, {}, how);
   if (!got) co_return std::move(got).error();
   co_return result<void>{};
@@ -239,13 +239,16 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
   if (!lease) co_return std::move(lease).error();
   const auto fence = session_->fence(lease->id);
   std::vector<asker> all;
+  std::vector<book::ref> leaving;
   rpc::TxnRequest body;
   expect_modified(body, fence.key, fence.modified);
   add_range(*body.mutable_failure(), fence.key);
   for (const auto& ask : asks) {
     asker who{ask, book_.find_or_make(ask), {}, *lease};
     who.key = name_key(*who.mine, ask, *lease, 0);
-    const auto sweeps = keys_in(book_.releasing(ask.name));
+    const auto releasing = book_.releasing(ask.name);
+    leaving.insert(leaving.end(), releasing.begin(), releasing.end());
+    const auto sweeps = keys_in(releasing);
     expect_nothing(body, keys_of(how_.root, ask.name), sweeps);
     for (const auto& one : sweeps) add_delete(*body.mutable_success(), one.key);
     add_put(*body.mutable_success(), who.key, value_of(*who.mine), lease->id);
@@ -257,7 +260,9 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     co_return none;
   }
   const auto sent = clock_.now();
+  begin_sweep(leaving);
   auto got = co_await transact(std::move(body), asks.front().name, {lease->id}, how);
+  end_sweep(leaving, got);
   if (!got) {
     for (const auto& who : all) static_cast<void>(failed(who, got.error()));
     co_return std::move(got).error();
@@ -269,12 +274,22 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     auto created = revision;
     if (!got->said.succeeded()) {
       const auto& kvs = got->said.responses(static_cast<int>(i) + 1).response_range().kvs();
-      if (kvs.empty()) break;
+      if (kvs.empty() || read_place(kvs[0]).owner != asks[i].owner) break;
       created = kvs[0].create_revision();  // an earlier try of this was it
     }
-    out.push_back(granted(all[i], sent, created, {static_cast<std::uint64_t>(created)}).granted);
+    const auto in = granted(all[i], sent, created, {static_cast<std::uint64_t>(created)});
+    if (in.what != entered::kind::granted)
+      co_return error{errc::outcome_unknown,
+                      fmt::format("{}: the session ended in between.", how_.url)};
+    out.push_back(in.granted);
   }
   if (out.size() == all.size()) co_return out;
+  if (!out.empty()) {  // an earlier try of this was it, and somebody has taken some of them away
+    const error why{errc::outcome_unknown,
+                    fmt::format("{}: only some of the locks are there.", how_.url)};
+    for (const auto& who : all) static_cast<void>(failed(who, why));
+    co_return why;
+  }
   note_fence(lease->id, got->said);
   bool doubted = false;
   for (const auto& who : all) {

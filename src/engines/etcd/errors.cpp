@@ -94,9 +94,12 @@ error status_error(const grpc::reply& got, std::string_view name, std::string_vi
   const auto where = name.empty() ? std::string{store}
                                   : fmt::format("Lock {} on {}", support::quoted(name), store);
   for (const auto& row : kinds)
-    if (row.code == got.status && says(got, row.words))
-      return {row.meaning, fmt::format("{}: the server answered {}: {}.", where,
-                                       support::quoted(got.message, 160), row.advice)};
+    if (row.code == got.status && says(got, row.words)) {
+      auto sentence = fmt::format("{}: the server answered {}: {}.", where,
+                                  support::quoted(got.message, 160), row.advice);
+      if (row.meaning == errc::outcome_unknown) return {row.meaning, std::move(sentence)};
+      return not_done{row.meaning, std::move(sentence)};
+    }
   return {errc::protocol,
           fmt::format("{}: the server answered {} (status {}), which is not understood here.",
                       where, support::quoted(got.message, 160), static_cast<int>(got.status))};
@@ -112,7 +115,9 @@ error unexpected_answer(std::string_view name, std::string_view store) {
 
 error about(error why, std::string_view name) {
   if (name.empty()) return why;
-  return {why.code(), fmt::format("Lock {}: {}", support::quoted(name), why.message())};
+  auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
+  if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
+  return {why.code(), std::move(sentence)};
 }
 
 error as_reading(error why) {

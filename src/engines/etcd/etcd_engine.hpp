@@ -88,6 +88,12 @@ class etcd_engine final : public engine, private session_listener {
     book::ref mine;
     std::string key;
     lease_view under;
+
+    // Its key in what was seen. A key of that name that another owner has put is not it: see clear_slot().
+    const place* find_in(const line& seen) const noexcept {
+      const auto* own = seen.find(key);
+      return own != nullptr && own->owner == ask.owner ? own : nullptr;
+    }
   };
 
   // The verbs. What they are given stays alive until they are done.
@@ -102,6 +108,7 @@ class etcd_engine final : public engine, private session_listener {
   verb<void> release_verb(const grant& held, way how);
   verb<void> release_stranger_verb(std::string_view name, owner_id owner, way how);
   verb<grant> downgrade_verb(const grant& held, lock_mode to, way how);
+  verb<bool> shrink(book::ref mine, place own, fencing_token token, lock_mode to, way how);
   verb<lock_info> inspect_verb(std::string_view name, way how);
   verb<std::vector<lock_info>> list_verb(std::string_view prefix, std::size_t limit, way how);
   verb<std::size_t> revoke_verb(std::string_view name, way how);
@@ -115,6 +122,8 @@ class etcd_engine final : public engine, private session_listener {
   verb<bool> queue_upgrade(const asker& who, const entry& old, way how);
   verb<entered> refuse_capacity(const asker& who, const line& seen, bool queued, way how);
   verb<void> remove(std::string_view name, std::vector<stored> keys, way how);
+  // Was there a key in our slot that an earlier owner of ours had put? It is gone now: nobody inherits it.
+  verb<bool> clear_slot(const asker& who, const line& seen, way how);
   class farewell;
   void see_off() noexcept;  // waits for those who are on their way out, but not for long
 
@@ -154,6 +163,9 @@ class etcd_engine final : public engine, private session_listener {
   std::string value_of(const entry& mine, marks with = {}) const;
   void note_repetition(entry& mine, bool repeated);
   bool is_queued(const entry& mine) const;
+  void note_place(entry& mine, const place& own);
+  void begin_sweep(const std::vector<book::ref>& leaving);
+  void end_sweep(const std::vector<book::ref>& leaving, const result<txn_answer>& got);
   rpc::TxnRequest enter_request(const asker& who, const fence_view& fence,
                                 const std::vector<book::ref>& leaving) const;
   sight sight_in(const rpc::TxnResponse& said, std::string_view name) const;
@@ -169,6 +181,7 @@ class etcd_engine final : public engine, private session_listener {
   lock_info describe(std::string_view name, const line& all, const times_left& left) const;
   progress outcome_of(const ticket& place);
 
+  verb<void> confirm_verb(std::span<renewal> batch, way how);
   void conclude_renewal(std::span<renewal> batch, const lease_view& now);
   bool needs_proof(std::span<const renewal> batch, const lease_view& now) const;
   void on_lease_gone(std::int64_t id, std::string_view why) noexcept override;

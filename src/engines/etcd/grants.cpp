@@ -68,6 +68,15 @@ bool etcd_engine::is_queued(const entry& mine) const {
   return mine.is == entry::state::waiting;
 }
 
+// It is in the line: from here on nobody may forget it without taking it out.
+void etcd_engine::note_place(entry& mine, const place& own) {
+  const auto lock = book_.lock();
+  mine.created = own.created;
+  if (mine.is != entry::state::asking) return;
+  mine.is = entry::state::waiting;
+  mine.since = clock_.now();
+}
+
 etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said,
                                          std::string_view name) const {
   sight out;
@@ -99,6 +108,8 @@ entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t cr
   {
     const auto lock = book_.lock();
     auto& mine = *who.mine;
+    if (mine.key.empty() || mine.lease != who.under.id)
+      return ask_again(who.ask);  // lost meanwhile
     if (mine.is != entry::state::holding) mine.since = clock_.now();
     mine.is = entry::state::holding;
     mine.created = created;
@@ -139,31 +150,42 @@ entered etcd_engine::ask_again(const request& ask) const {
   return out;
 }
 
+// A request failed. The entry goes only if nothing of it is, or may yet come, into the store; otherwise core, which
+// would take a certain failure for just that, is told to ask.
 error etcd_engine::failed(const asker& who, error why) {
-  {
-    const auto lock = book_.lock();
-    if (why.code() == errc::outcome_unknown) {
-      who.mine->in_doubt = true;
-    } else if (who.mine->is == entry::state::asking && !who.mine->in_doubt) {
-      book_.drop(*who.mine, true);
-    }
-  }
+  const auto lock = book_.lock();
+  if (!why.is_not_done()) who.mine->in_doubt = true;
+  if (who.mine->is != entry::state::asking || is_in_doubt(*who.mine))
+    return {errc::outcome_unknown, why.message()};
+  book_.drop(*who.mine, true);
   return why;
+}
+
+// For as long as it is free: the slot is ours, so whoever put that has gone, and its request came late or was not
+// cleared up.
+verb<bool> etcd_engine::clear_slot(const asker& who, const line& seen, way how) {
+  const auto* left = seen.find(who.key);
+  if (left == nullptr || left->owner == who.ask.owner) co_return false;
+  std::vector<stored> keys{{left->key, left->created}};
+  if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
+    co_return std::move(away).error();
+  co_return true;
 }
 
 verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, bool queued,
                                            way how) {
-  error why{errc::misconfigured,
-            fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
-                        "for; all users of a name must agree on its kind and its permits.",
-                        support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
-                        who.ask.capacity)};
+  const not_done why{
+      errc::misconfigured,
+      fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
+                  "for; all users of a name must agree on its kind and its permits.",
+                  support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
+                  who.ask.capacity)};
   auto doubted = co_await end_doubt(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
   if (*doubted) co_return co_await enter_plainly(who, how);
   if (queued) {
     std::vector<stored> keys;
-    if (const auto* own = seen.find(who.key)) keys.push_back({own->key, own->created});
+    if (const auto* own = who.find_in(seen)) keys.push_back({own->key, own->created});
     if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
       co_return failed(who, std::move(away).error());
   }

@@ -137,7 +137,7 @@ void lookout::ttl_is_over(const book::ref& holder) {
   own_keys_.erase(holder->owner.sequence);
   end_doubt(*holder);
   sweep(std::move(keys));
-  listener_.on_lost(holder->owner, "its ttl passed without a renewal");
+  announce_lost({holder->owner}, "its ttl passed without a renewal");
 }
 
 // Of one that was given up: what was sent for it must not be carried out later.
@@ -210,6 +210,7 @@ void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& sai
 }
 
 void lookout::is_missing(const book::ref& holder) {
+  if (ending_) return;
   std::vector<stored> below;
   {
     const auto lock = book_.lock();
@@ -221,16 +222,28 @@ void lookout::is_missing(const book::ref& holder) {
   own_keys_.erase(holder->owner.sequence);
   end_doubt(*holder);
   if (!below.empty()) sweep(std::move(below));
-  listener_.on_lost(holder->owner, "its key was removed from the store");
+  announce_lost({holder->owner}, "its key was removed from the store");
 }
 
 // ---- telling and clearing up
 
-void lookout::announce_lost(std::vector<owner_id> owners, std::string why) {
+void lookout::announce_lost(std::vector<owner_id> owners, std::string_view why) {
   if (owners.empty()) return;
-  cluster_.driver().post([this, owners = std::move(owners), why = std::move(why)] {
+  {
+    const std::lock_guard lock{guard_};
+    const bool told_soon = !lost_.empty();
+    auto at = lost_.find(why);
+    if (at == lost_.end()) at = lost_.emplace(why, std::vector<owner_id>{}).first;
+    at->second.insert(at->second.end(), owners.begin(), owners.end());
+    if (told_soon) return;
+  }
+  cluster_.driver().post([this] {
     if (ending_) return;
-    listener_.on_lost(owners, why);
+    const auto all = [this] {
+      const std::lock_guard lock{guard_};
+      return std::exchange(lost_, {});
+    }();
+    for (const auto& [reason, some] : all) listener_.on_lost(some, reason);
   });
 }
 

@@ -42,7 +42,7 @@ void session::tick() {
   bury_if_over(now);
   if (is_overdue(now)) suspect_member();
   speak(now);
-  settle_provers(now);
+  settle_provers();
   plan();
 }
 
@@ -76,7 +76,7 @@ void session::speak(steady_time now) {
   if (!stream_.is_open()) return stream_.open();  // on_open() comes back here
   if (own) {
     sent_at_ = now;
-    proofs_.push_back({++last_proof_, now, {}, {}});
+    proofs_.push_back({++last_proof_, *own, now, {}, {}});
     send(*own, now);
     (new reading{*this, last_proof_, probe()})->go();
   }
@@ -118,7 +118,7 @@ void session::on_message(std::string_view message) noexcept {
   if (in.ttl() <= 0) {
     is_gone(in.id(), "the session has ended in the store");
     give_back(in.id());  // should it know better by now
-    settle_provers(clock_.now());
+    settle_provers();
     return plan();
   }
   const auto of = std::ranges::find(proofs_, sent, &half_proof::at);
@@ -148,12 +148,14 @@ void session::judge(const half_proof& one) {
     return plan();
   }
   const auto at = one.at;
+  const auto lease = one.lease;
   std::erase_if(proofs_, [at](const half_proof& other) { return other.at <= at; });
   {
     const std::lock_guard lock{guard_};
-    if (lease_) lease_->proven = std::max(lease_->proven, at);
+    // Another one may have come meanwhile, of which this says nothing.
+    if (lease_ && lease_->id == lease) lease_->proven = std::max(lease_->proven, at);
   }
-  settle_provers(clock_.now());
+  settle_provers();
   plan();
 }
 
@@ -181,20 +183,24 @@ nanoseconds session::patience() const noexcept {
   return std::min(one_try, nanoseconds{cluster_.how().session} / 4);
 }
 
+// Timers are of std::chrono::steady_clock, which clock_ has left behind if the machine was ever suspended.
 void session::plan() {
+  const auto now = clock_.now();
+  const auto timers = std::chrono::steady_clock::now();
   auto next = steady_time::max();
+  const auto not_after = [&](steady_time when) { next = std::min(next, timers + (when - now)); };
   {
     const std::lock_guard lock{guard_};
     if (ending_) return;
     if (lease_) {
-      next = std::min(lease_->proven + lease_->ttl, sent_at_ + lease_->ttl / 3);
-      if (!stream_.is_open()) next = lease_->proven + lease_->ttl;
+      not_after(lease_->proven + lease_->ttl);
+      if (stream_.is_open()) not_after(sent_at_ + lease_->ttl / 3);
     }
     for (const auto& one : provers_) next = std::min(next, one.deadline);
   }
-  if (!unanswered_.empty()) next = std::min(next, unanswered_.front().at + patience());
-  if (!proofs_.empty()) next = std::min(next, proofs_.front().at + patience());
-  if (timer_ && timer_at_ <= next && timer_at_ > clock_.now()) return;  // early enough
+  if (!unanswered_.empty()) not_after(unanswered_.front().at + patience());
+  if (!proofs_.empty()) not_after(proofs_.front().at + patience());
+  if (timer_ && timer_at_ <= next && timer_at_ > timers) return;  // early enough
   if (timer_) cluster_.driver().cancel(*timer_);
   timer_.reset();
   if (next == steady_time::max()) return;

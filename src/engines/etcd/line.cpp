@@ -128,7 +128,10 @@ std::optional<std::vector<const place*>> line::takes_barging(std::uint64_t weigh
   std::size_t enough = 0;
   while (enough < blockers.size() && fits({capacity_, sum}, waiter->weight))
     sum += blockers[enough++]->weight;
+  if (fits({capacity_, sum}, waiter->weight))
+    return std::nullopt;  // of another capacity: it leaves soon
   blockers.resize(enough);
+  blockers.push_back(waiter);
   return blockers;
 }
 

@@ -57,7 +57,8 @@ class line {
 
   // May a newcomer enter now, at the end of the line?
   bool takes(std::uint64_t weight) const noexcept;
-  // May it come in before those who wait? If so, the keys without which they would not have to wait any more.
+  // May it come in before those who wait? If so, the keys without which they, or some of them, would not have to wait
+  // any more: the first of them, behind whom the others must stay, and the holders for whom it has no room.
   std::optional<std::vector<const place*>> takes_barging(std::uint64_t weight) const;
   // Is this upgrade the only one left beside its old key?
   bool lets_upgrade(const place& one) const noexcept;

@@ -37,8 +37,8 @@ class lookout {
 
   // From any thread: somebody holds or waits.
   void attend();
-  // From any thread: tells core, from the driver's thread.
-  void announce_lost(std::vector<owner_id> owners, std::string why);
+  // From any thread: tells core, from the driver's thread. All that is said for the same reason until then is one call.
+  void announce_lost(std::vector<owner_id> owners, std::string_view why);
   // From any thread: removes keys of ours that are of no use any more, in the background.
   void sweep(std::vector<stored> keys);
 
@@ -46,6 +46,8 @@ class lookout {
   // again, so the line is looked at from then on.
   bool is_contended(std::string_view name);
 
+  // The key of this holder is no longer in the store.
+  void is_missing(const book::ref& holder);
   void leave(std::size_t member) { watches_.leave(member); }
   // It awaits its turn, and is in the waiting room already.
   void look_for(const book::ref& waiter);
@@ -89,7 +91,6 @@ class lookout {
   void check();
   void checked(const std::vector<std::uint64_t>& asked, const answer& said);
   bool is_the_key_of(const entry& holder, std::int64_t created) const;
-  void is_missing(const book::ref& holder);
   void ttl_is_over(const book::ref& holder);
   void end_doubt(const entry& lost);
 
@@ -103,8 +104,9 @@ class lookout {
   watches watches_;
   std::atomic<bool> attending_{false};  // a tick is planned
 
-  // What is_contended() answers, by name; from any thread.
+  // From any thread. What is_contended() answers, by name; and who was lost, by the reason, until core is told.
   std::mutex guard_;
+  std::map<std::string, std::vector<owner_id>, std::less<>> lost_;
   std::map<std::string, bool, std::less<>> contended_;
 
   std::map<std::string, std::shared_ptr<mirror>> mirrors_;  // by topic

@@ -37,6 +37,35 @@ void etcd_engine::see_off() noexcept {
   parted_.wait_for(lock, patience_at_the_end, [this] { return leaving_ == 0; });
 }
 
+// ---- taken along
+
+// A request for the same name deletes what is being released, too: whichever is carried out first.
+void etcd_engine::begin_sweep(const std::vector<book::ref>& leaving) {
+  if (leaving.empty()) return;
+  const auto lock = book_.lock();
+  for (const auto& one : leaving) ++one->sweepers;
+}
+
+// The deletions are the first in the request that change anything, in the order of keys_in(); see enter_request().
+void etcd_engine::end_sweep(const std::vector<book::ref>& leaving, const result<txn_answer>& got) {
+  if (leaving.empty()) return;
+  std::vector<bool> deleted;
+  for (int i = 0; got && i < got->said.responses_size(); ++i) {
+    const auto& one = got->said.responses(i);
+    if (one.has_response_delete_range())
+      deleted.push_back(one.response_delete_range().deleted() > 0);
+    if (one.has_response_txn()) deleted.push_back(one.response_txn().succeeded());
+  }
+  const bool unknown = got ? got->repeated : !got.error().is_not_done();
+  const auto lock = book_.lock();
+  std::size_t at = 0;
+  for (const auto& one : leaving) {
+    --one->sweepers;
+    one->swept = one->swept || unknown || (at < deleted.size() && deleted[at]);
+    at += keys_in({one}).size();
+  }
+}
+
 // ---- release
 
 result<void> etcd_engine::release(const grant& held, const call& limits) {
@@ -77,12 +106,13 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
   auto got = co_await transact(std::move(out), held.name, with, how);
   if (!got) {
     const auto lock = book_.lock();
+    mine->swept = mine->swept || !got.error().is_not_done();  // it may be that it was
     book_.end_release(*mine, clock_.now() + left_to_core);
     co_return std::move(got).error();
   }
   const bool swept = [&] {
     const auto lock = book_.lock();
-    return mine->swept;
+    return mine->swept || mine->sweepers > 0;
   }();
   // Somebody took it away, and a late request of ours put it again: that goes, too.
   if (!got->said.succeeded() && doubted)
@@ -164,7 +194,8 @@ verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
   if (!key.key.empty() && key.created == 0) {  // we have not seen it yet
     auto seen = co_await look(place.name, how);
     if (!seen) co_return std::move(seen).error();
-    if (const auto* own = seen->of.find(key.key)) key.created = own->created;
+    const auto* own = seen->of.find(key.key);
+    if (own != nullptr && own->owner == place.owner) key.created = own->created;
   }
   if (!key.key.empty() && key.created != 0) {
     rpc::TxnRequest out;
@@ -206,6 +237,7 @@ verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
   if (mine)
     if (auto ended = co_await end_doubt(mine, how); !ended)
       co_return as_reading(std::move(ended).error());
+  const auto sent = clock_.now();
   auto seen = co_await look(ask.name, how);
   if (!seen) co_return as_reading(std::move(seen).error());
   const auto* own = seen->of.find(ask.owner);
@@ -235,10 +267,11 @@ verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
     out.waiting.recheck_at = clock_.now();
     co_return out;
   }
-  auto out = granted(who, clock_.now(), own->created, own->token);
+  auto out = granted(who, sent, own->created, own->token);
   note_heirs(*mine, *seen, *own);
-  out.granted.mode = own->mode;
-  out.granted.weight = own->weight;
+  const auto lock = book_.lock();
+  out.granted.mode = mine->mode = own->mode;
+  out.granted.weight = mine->weight = own->weight;
   co_return out;
 }
 

@@ -74,9 +74,11 @@ void add_put(operations& to, const std::string& key, std::string value, std::int
   put.set_lease(lease);
 }
 
-void add_touch(operations& to, const std::string& key) {
-  auto& put = *to.Add()->mutable_request_put();
-  put.set_key(key);
+void add_touch(operations& to, const stored& which) {
+  auto& inner = *to.Add()->mutable_request_txn();
+  expect_created(inner, which.key, which.created);
+  auto& put = *inner.mutable_success()->Add()->mutable_request_put();
+  put.set_key(which.key);
   put.set_ignore_value(true);
   put.set_ignore_lease(true);
 }
@@ -97,7 +99,7 @@ rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, cons
   add_range(*out.mutable_failure(), name);
   if (next.overtaken) {
     expect_created(out, next.key, next.created);
-    add_touch(*out.mutable_success(), next.key);  // it takes a token of its own
+    add_touch(*out.mutable_success(), {next.key, next.created});  // it takes a token of its own
     return out;
   }
   expect_modified(out, next.key, next.modified);

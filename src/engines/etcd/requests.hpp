@@ -41,7 +41,8 @@ void expect_unchanged(rpc::TxnRequest& in, const key_range& range, std::int64_t 
 void add_range(operations& to, const key_range& range);
 void add_range(operations& to, const std::string& key);
 void add_put(operations& to, const std::string& key, std::string value, std::int64_t lease);
-void add_touch(operations& to, const std::string& key);
+// If it is still the one that was created then: to touch a key that is not there fails the whole transaction.
+void add_touch(operations& to, const stored& which);
 void add_delete(operations& to, const std::string& key);
 // Only if it is the one that was created then: the key may be in use again when this is carried out.
 void add_delete(operations& to, const stored& which);

@@ -85,7 +85,8 @@ session::sent_one session::candidate() {
 
 lease_view session::install(const sent_one& made, nanoseconds ttl) {
   const std::lock_guard lock{guard_};
-  if (lease_ && lease_->id == made.id) return *lease_;
+  if (lease_ && (lease_->id == made.id || clock_.now() < lease_->proven + lease_->ttl))
+    return *lease_;
   lease_ = lease_view{made.id, made.at, ttl};
   if (wanted_ == made.id) wanted_ = 0;
   return *lease_;
@@ -93,6 +94,7 @@ lease_view session::install(const sent_one& made, nanoseconds ttl) {
 
 verb<lease_view> session::ensure(way how) {
   if (const auto now = current()) co_return *now;
+  bury_if_over(clock_.now());
   const auto wanted = candidate();
   rpc::LeaseGrantRequest ask;
   ask.set_ttl(cluster_.how().session.count());
@@ -111,6 +113,7 @@ verb<lease_view> session::ensure(way how) {
     ttl = std::chrono::seconds{in.ttl()};
   }
   const auto out = install(wanted, ttl);
+  if (out.id != wanted.id) give_back(wanted.id);  // somebody was quicker
   wake();
   co_return out;
 }
@@ -170,7 +173,8 @@ void session::wake() {
   cluster_.driver().post([this] { tick(); });
 }
 
-void session::settle_provers(steady_time now) {
+void session::settle_provers() {
+  const auto now = std::chrono::steady_clock::now();
   std::vector<std::pair<proof, result<lease_view>>> told;
   {
     const std::lock_guard lock{guard_};

@@ -82,12 +82,14 @@ class session final : private stream::user {
   class reading;
   struct half_proof {
     std::uint64_t number;
+    std::int64_t lease;
     steady_time at;                     // sent
     std::optional<std::uint64_t> kept;  // the term in which the keep-alive was answered
     std::optional<std::uint64_t> seen;  // and the read
   };
   struct prover {
-    steady_time since, deadline;
+    steady_time since;
+    steady_time deadline;  // of std::chrono::steady_clock, unlike all others here
     proof done;
   };
 
@@ -101,7 +103,7 @@ class session final : private stream::user {
   void on_message(std::string_view message) noexcept override;
   void on_close() noexcept override;
   void tick();
-  void bury_if_over(steady_time now);
+  void bury_if_over(steady_time now);  // from any thread
   void speak(steady_time now);
   void send(std::int64_t id, steady_time now);
   void read(std::uint64_t number, const answer& said);
@@ -109,7 +111,7 @@ class session final : private stream::user {
   bool is_overdue(steady_time now) const;
   void suspect_member();
   question probe() const;
-  void settle_provers(steady_time now);
+  void settle_provers();
   void plan();
   nanoseconds patience() const noexcept;
 

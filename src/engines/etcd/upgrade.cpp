@@ -36,22 +36,30 @@ error etcd_engine::gone(std::string_view name) const {
 verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
   asker who = given;
   const auto old = book_.find(who.ask.replaces->owner);
-  std::string old_key;
+  stored old_key;
   if (old) {
     const auto lock = book_.lock();
-    if (old->is == entry::state::holding && old->lease == who.under.id) old_key = old->key;
+    if (old->is == entry::state::holding && old->lease == who.under.id)
+      old_key = {old->key, old->created};
     who.mine->over = old;
   }
   for (int round = 0; round < rounds; ++round) {
     auto seen = co_await look(who.ask.name, how);
     if (!seen) co_return failed(who, as_reading(std::move(seen).error()));
-    const auto* base = old_key.empty() ? nullptr : seen->of.find(old_key);
-    if (base == nullptr) {
-      forget(who.mine);  // what may yet be carried out compares the old key, too
+    const auto* base = old_key.key.empty() ? nullptr : seen->of.find(old_key.key);
+    if (base == nullptr || base->created != old_key.created) {
+      // What may yet be carried out compares the old key, too. What has been has no use any more.
+      if (const auto* left = seen->of.find(who.ask.owner)) {
+        std::vector<stored> keys{{left->key, left->created}};
+        if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
+          co_return failed(who, std::move(away).error());
+      }
+      forget(who.mine);
       co_return gone(who.ask.name);
     }
     who.key = name_key(*who.mine, who.ask, who.under, base->created);
-    const auto* own = seen->of.find(who.key);
+    const auto* own = who.find_in(seen->of);
+    if (own != nullptr) note_place(*who.mine, *own);
     if (own != nullptr && own->entered)
       co_return granted(who, clock_.now(), own->created, own->token);
     if (may_replace(seen->of, *base, who.ask.weight)) {
@@ -96,40 +104,61 @@ result<grant> etcd_engine::downgrade(const grant& held, lock_mode to, const call
   return downgrade_verb(held, to, {limits, true}).run();
 }
 
+// Looks first, and shrinks what was seen: a copy of this that is delivered late, when the key has changed again, has no
+// effect, and asked again it finds that it is done.
 verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how) {
-  const auto mine = book_.find(held.owner);
-  const auto under = session_->current();
-  std::string key;
-  std::int64_t created = 0;
-  std::int64_t granted_at = 0;
-  bool has_heirs = false;
-  if (mine) {
+  for (;;) {
+    const auto mine = book_.find(held.owner);
+    const auto under = session_->current();
+    stored key;
+    if (mine) {
+      const auto lock = book_.lock();
+      if (mine->is == entry::state::holding) key = {mine->key, mine->created};
+    }
+    if (key.key.empty() || !under || under->id != mine->lease) co_return gone(held.name);
+    const auto sent = clock_.now();
+    auto seen = co_await look(held.name, how);
+    if (!seen) co_return std::move(seen).error();
+    const auto* own = seen->of.find(key.key);
+    if (own == nullptr || own->created != key.created) co_return gone(held.name);
+    if (own->mode != to) {
+      auto done = co_await shrink(mine, *own, held.token, to, how);
+      if (!done) co_return std::move(done).error();
+      if (!*done) continue;
+    }
     const auto lock = book_.lock();
-    if (mine->is == entry::state::holding) key = mine->key;
-    created = mine->created;
+    mine->mode = to;
+    mine->weight = weight_of(to);
+    co_return as_grant(held.name, *mine, *under, sent);
+  }
+}
+
+// False: the key is no longer as it was seen.
+verb<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token token, lock_mode to,
+                               way how) {
+  std::int64_t granted_at = 0, lease = 0;
+  bool has_heirs = false;
+  {
+    const auto lock = book_.lock();
+    lease = mine->lease;
     granted_at = mine->granted_at;
     has_heirs = mine->more_heirs || !mine->heirs.empty();
   }
-  if (key.empty() || !under || under->id != mine->lease) co_return gone(held.name);
   marks with;
   with.mode = to;
-  with.token = held.token;
+  with.token = token;
   rpc::TxnRequest out;
-  expect_created(out, key, created);
-  add_put(*out.mutable_success(), key, value_of(*mine, with), under->id);
-  if (has_heirs) add_range(*out.mutable_success(), keys_of(how_.root, held.name));
-  const auto sent = clock_.now();
-  auto got = co_await transact(std::move(out), held.name, {under->id}, how);
+  expect_modified(out, own.key, own.modified);
+  add_put(*out.mutable_success(), own.key, value_of(*mine, with), lease);
+  if (has_heirs) add_range(*out.mutable_success(), keys_of(how_.root, mine->name));
+  auto got = co_await transact(std::move(out), mine->name, {lease}, how);
   if (!got) co_return std::move(got).error();
-  if (!got->said.succeeded()) co_return gone(held.name);
+  if (!got->said.succeeded()) co_return false;
   if (has_heirs) {  // not any more: they look at the line from now on
-    const auto seen = sight_in(got->said, held.name);
-    static_cast<void>(co_await call_next(held.name, seen.of, created, granted_at, how));
+    const auto seen = sight_in(got->said, mine->name);
+    static_cast<void>(co_await call_next(mine->name, seen.of, own.created, granted_at, how));
   }
-  const auto lock = book_.lock();
-  mine->mode = to;
-  mine->weight = weight_of(to);
-  co_return as_grant(held.name, *mine, *under, sent);
+  co_return true;
 }
 
 }  // namespace holdfast::engines::etcd

@@ -61,7 +61,9 @@ verb<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64_t> l
     const auto said = co_await cluster_->ask(what, how);
     rpc::LeaseTimeToLiveResponse in;
     if (said.got && said.got->ok() && in.ParseFromString(said.got->body) && in.ttl() >= 0)
-      out[id] = std::max<nanoseconds>(std::chrono::seconds{in.ttl()}, 1ms);
+      // It tells whole seconds, rounded down; the lease does not end before that, and may live on for the rest.
+      out[id] =
+          std::chrono::seconds{std::min(in.ttl() + 1, std::max<std::int64_t>(in.grantedttl(), 1))};
   }
   co_return out;
 }

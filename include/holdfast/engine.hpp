@@ -265,7 +265,9 @@ class engine {
 // What an engine is opened with. The url lives for the call only; clock and listener outlive the engine.
 struct engine_config {
   const store_url& url;
-  std::array<std::uint64_t, 2> client;  // the client half of every owner id it will be asked with
+  // The client half of every owner id it will be asked with. An engine may be opened with that of a client that is dead,
+  // as its next session: then it can settle and release what that one left (give_back.hpp).
+  std::array<std::uint64_t, 2> client;
   const class clock& clock;  // counts the time in which the machine was suspended; see clock.hpp
   engine_listener& listener;
   std::string host;

@@ -11,7 +11,7 @@ class hooks : public conformance {};
 FOR_EVERY_ENGINE(hooks);
 
 struct curious final : observer {
-  std::function<void()> do_this = [] {};
+  std::function<void()> do_this = [] {};  // set while `over`, or before the client is there
   std::atomic<int> begun{0}, ended{0};
   std::atomic<bool> on_a_callers_thread{false};
   std::atomic<bool> over{false};      // do nothing any more
@@ -31,21 +31,23 @@ struct curious final : observer {
 TEST_P(hooks, may_ask_the_lease_and_take_the_lock) {
   const auto watcher = std::make_shared<curious>();
   watcher->callers = {std::this_thread::get_id()};
+  watcher->over = true;  // until everything is there
   const auto a = open({.observer = watcher});
   mutex lock{a, name()}, other{a, name("other")};
-  lease held;
+  const auto kept = other.acquire();
   std::atomic<int> asked{0};
   watcher->do_this = [&] {
-    if (asked > 20) return;
-    ++asked;
-    static_cast<void>(held.valid());
-    static_cast<void>(held.mode());
-    static_cast<void>(other.try_acquire());
+    if (++asked > 20) return;
+    static_cast<void>(kept->valid());
+    static_cast<void>(kept->mode());
+    static_cast<void>(lock.try_acquire());
   };
-  held = std::move(*lock.acquire());
+  auto held = lock.acquire();
+  ASSERT_TRUE(is_ok(held));
+  watcher->over = false;
   auto next = acquire_later(lock);  // handed on inside the process
   EXPECT_FALSE(wait_until([&] { return is_ready(next); }, 20ms));
-  ASSERT_TRUE(is_ok(held.release()));
+  ASSERT_TRUE(is_ok(held->release()));
   ASSERT_EQ(next.wait_for(patience), std::future_status::ready) << "a hook stands in the way";
   EXPECT_TRUE(is_ok(next.get()));
   EXPECT_TRUE(wait_until([&] { return asked >= 3; }));

@@ -296,7 +296,8 @@ void mysql_engine::read_mail() noexcept {
     if (static_cast<entry_state>(one.number(3)) != entry_state::lost) continue;
     const std::string_view name = one.bytes(1);
     const auto gone = (*on)->run(sql().delete_mail, {name, me, one.number(2)});
-    if (gone && gone->affected > 0) lost.push_back({client_, one.number(2)});
+    // Also when the answer to the deletion was lost: the news would be gone with it.
+    if (!gone || gone->affected > 0) lost.push_back({client_, one.number(2)});
   }
   for (const auto& one : lost) session_.forget(one);
   if (!lost.empty()) listener_.on_lost(lost, "it was revoked");

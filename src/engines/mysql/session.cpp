@@ -49,23 +49,39 @@ result<void> session::connect(const call& limits) {
   }
   auto fresh = connection::open(how_, by_, connection::kind::plain, limits);
   if (!fresh) return std::move(fresh).error();
-  (*fresh)->begin(limits, {});
+  if (auto ok = join(std::move(*fresh), limits); !ok) return ok;
+  return {};
+}
+
+// On a connection that is given up on the way the user lock may be held: the next attempt must know whom to end.
+result<void> session::join(std::unique_ptr<connection> fresh, const call& limits) {
+  auto ok = join_on(*fresh, limits);
+  if (!ok) {
+    last_ = fresh->who();
+    ghosts_.add(*fresh);
+    return ok;
+  }
+  connection_ = std::move(fresh);
+  version_ = connection_->version();
+  return {};
+}
+
+result<void> session::join_on(connection& fresh, const call& limits) {
+  fresh.begin(limits, {});
   // A row that a stranger keeps locked must not keep all others from being renewed within the grace.
-  if (auto ok = (*fresh)->define("SET SESSION innodb_lock_wait_timeout=1"); !ok) return ok;
+  if (auto ok = fresh.define("SET SESSION innodb_lock_wait_timeout=1"); !ok) return ok;
   // First the user lock, then the note that says we are gone: see book::look_for_the_dead.
   if (has_user_locks_)
-    if (auto ok = take_user_lock(**fresh); !ok) return ok;
+    if (auto ok = take_user_lock(fresh); !ok) return ok;
   const auto asked = clock_.now();
   auto joined =
-      (*fresh)->run(sql().join_session, {std::string_view{who_.client}, std::string_view{who_.host},
-                                         static_cast<std::uint64_t>(who_.pid)});
+      fresh.run(sql().join_session, {std::string_view{who_.client}, std::string_view{who_.host},
+                                     static_cast<std::uint64_t>(who_.pid)});
   if (!joined) {
     auto why = std::move(joined).error();
     if (why.code() != errc::outcome_unknown) return why;
     return error{errc::unavailable, why.message()};
   }
-  connection_ = std::move(*fresh);
-  version_ = connection_->version();
   beliefs_.begin_session(asked);
   return {};
 }
@@ -160,6 +176,10 @@ std::vector<std::size_t> session::answer_from_proof(std::span<renewal> batch, st
 result<void> session::renew(std::span<renewal> batch, depth how, const call& limits,
                             bool& has_mail) {
   const std::lock_guard lock{guard_};
+  // Others were served before us. What is too late already must not be cut off in the middle: that would cost the
+  // session its connection, and all grants their proof.
+  if (std::chrono::steady_clock::now() >= limits.deadline || limits.stop.stop_requested())
+    return error{errc::unavailable, "The renewal was not sent in time: others were before it."};
   if (auto ok = connect(limits); !ok) return ok;
   const auto asked = now();
   auto there = connection_->ask(sql().is_there, {std::string_view{who_.client}});
@@ -178,8 +198,8 @@ result<void> session::renew(std::span<renewal> batch, depth how, const call& lim
     return std::pair{is_entry(i), batch[i].held->name};
   });
   const auto entries = std::ranges::find_if(due, is_entry);
-  auto rows_done = write_rows(batch, {due.begin(), entries});
-  auto entries_done = write_rows(batch, {entries, due.end()});
+  auto rows_done = write_rows(batch, {due.begin(), entries}, limits.deadline);
+  auto entries_done = write_rows(batch, {entries, due.end()}, limits.deadline);
   // What could not be asked about costs nobody else its answer.
   const bool any_known =
       due.size() < batch.size() || std::ranges::any_of(batch, [](const auto& one) {
@@ -191,10 +211,17 @@ result<void> session::renew(std::span<renewal> batch, depth how, const call& lim
 
 // As many at once as there are; as few sizes of statements as will do. When one row among many cannot be written (a
 // stranger keeps it locked), the others are written one by one. Returns the last failure; whoever has no verdict then
-// is in doubt.
-result<void> session::write_rows(std::span<renewal> batch, std::span<const std::size_t> those) {
+// is in doubt. After a failure nothing is begun that could wait for a locked row beyond the deadline: cut off in the
+// middle, it would cost the session its connection.
+result<void> session::write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
+                                 steady_time deadline) {
+  constexpr nanoseconds lock_wait = std::chrono::milliseconds{1200};
   result<void> out;
+  const auto has_time = [&] {
+    return !connection_->is_broken() && std::chrono::steady_clock::now() < deadline - lock_wait;
+  };
   for (std::size_t begin = 0; begin < those.size() && !connection_->is_broken();) {
+    if (!out && !has_time()) break;
     const auto left = those.size() - begin;
     std::size_t which = 0;
     while (which + 1 < statements::sizes.size() && left <= statements::sizes[which + 1]) ++which;
@@ -203,8 +230,7 @@ result<void> session::write_rows(std::span<renewal> batch, std::span<const std::
     auto written = write_some(batch, some, which);
     if (!written && some.size() > 1)
       for (const auto& one : some)
-        if (!connection_->is_broken())
-          written = write_some(batch, {&one, 1}, statements::sizes.size() - 1);
+        if (has_time()) written = write_some(batch, {&one, 1}, statements::sizes.size() - 1);
     if (!written) out = std::move(written);
   }
   return out;

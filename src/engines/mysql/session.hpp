@@ -104,10 +104,13 @@ class session {
 
  private:
   result<void> connect(const call& limits);
+  result<void> join(std::unique_ptr<connection> fresh, const call& limits);
+  result<void> join_on(connection& fresh, const call& limits);
   result<void> take_user_lock(connection& on);
   result<bool> check_user_locks(const call& limits);
   std::vector<std::size_t> answer_from_proof(std::span<renewal> batch, steady_time now);
-  result<void> write_rows(std::span<renewal> batch, std::span<const std::size_t> those);
+  result<void> write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
+                          steady_time deadline);
   result<void> write_some(std::span<renewal> batch, std::span<const std::size_t> some,
                           std::size_t size);
 

@@ -54,7 +54,7 @@ constexpr std::array reply_kinds{
     reply_kind{"ERR unknown command `HELLO`", errc::misconfigured, "Redis 6.0 or newer is needed"},
     reply_kind{"ERR DB index", errc::misconfigured, "it has no such database"},
     reply_kind{"HFGONE", errc::not_held, "the grant to be upgraded is gone"},
-    reply_kind{"HFOVER", errc::misconfigured, "this attempt was given up before"},
+    reply_kind{"HFOVER", errc::outcome_unknown, "this attempt was given up before"},
     reply_kind{"HFCAPACITY", errc::misconfigured,
                "it is in use with another capacity; all users of a name must agree on its kind and "
                "its permits"},

@@ -210,15 +210,14 @@ void native::after_releases(std::span<const request> asks, const call& limits,
     });
 }
 
-// With wait_replicas a grant whose answer was lost is not yet one, like a grant by message: asking again makes it one.
+// With wait_replicas a grant whose answer was lost is not yet one, and the leave that undoes it may be on its way: so it is
+// said to be over, and core gives it back and asks as a new owner.
 result<entered> native::read_settled(const result<answer>& got, const request& ask,
                                      const sending& sent) {
   auto out = read_entered(got, ask, sent);
   if (out && out->what == entered::kind::busy) forget(ask.owner);
   if (how_.wait_replicas == 0 || !out || out->what != entered::kind::granted) return out;
-  out->what = entered::kind::waiting;
-  out->waiting = ticket{ask.name, ask.owner};
-  out->waiting.recheck_at = clock_.now();
+  out->granted.valid_from = steady_time{};
   return out;
 }
 

@@ -82,6 +82,11 @@ std::int64_t setnx::rounded(nanoseconds ttl) const {
 }
 
 result<void> setnx::check(const request& ask) const {
+  if (ask.name == token_counter)
+    return not_done{errc::misconfigured,
+                    fmt::format("Lock {} on {}: this name belongs to the counter of the tokens; "
+                                "choose another.",
+                                support::quoted(ask.name), how_.url)};
   if (ask.mode == lock_mode::exclusive && ask.replaces == nullptr) return {};
   return unsupported(ask.name, fmt::format("locks of the mode {}", to_string(ask.mode)));
 }

@@ -59,8 +59,8 @@ class guard_process {
 
   void watch(pid_t group) noexcept;
   void dismiss() noexcept { watch(0); }  // the group has ended, or needs no guard any more
-  // When we are killed, and the group has ended, this owner's grant is given back, for stores that would need seconds to
-  // notice our end. Takes effect with duty::end_the_group only: a command that goes on may believe in its lock.
+  // When we are killed, and the group has ended, this owner's grant is given back, for stores that would need seconds
+  // to notice our end. Takes effect with duty::end_the_group only: a command that goes on may believe in its lock.
   void entrust(const owner_id& owner) noexcept;
   void take_back() noexcept { entrust({}); }
 

@@ -50,8 +50,8 @@ inline bool notices_death_late(const capabilities& store) noexcept {
 // Returns when the program has ended; when it was ended for loss, when all its group has. Throws program_error.
 outcome supervise(const supervision& job);
 
-// HOLDFAST_TOKEN, HOLDFAST_LOCK, and HOLDFAST_STORE: a holdfast inside the program means the same store, or fails. A password in
-// the address is not handed on, because programs print their environment; see withheld_password.
+// HOLDFAST_TOKEN, HOLDFAST_LOCK, and HOLDFAST_STORE: a holdfast inside the program means the same store, or fails. A
+// password in the address is not handed on, because programs print their environment; see withheld_password.
 environment variables_for(const arguments& args, const lease& held);
 
 }  // namespace holdfast::cli

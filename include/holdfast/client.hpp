@@ -4,9 +4,9 @@
 //   holdfast::mutex stock{client, "stock/sku-42"};
 //
 // Copies share it; locks and leases keep it alive; the last one gone ends the session, which releases
-// whatever was still held. Whoever drops that last handle waits until its threads have ended and its hooks have run (but
-// not inside such a hook, nor in a coroutine that it resumed). Thread-safe. Not usable in a forked child: there every call is refused
-// as misconfigured, and the child owns none of the parent's locks (fork and exec is fine).
+// whatever was still held. Whoever drops that last handle waits until its threads have ended and its hooks have run
+// (but not inside such a hook, nor in a coroutine that it resumed). Thread-safe. Not usable in a forked child: there
+// every call is refused as misconfigured, and the child owns none of the parent's locks (fork and exec is fine).
 #pragma once
 
 #include <holdfast/capabilities.hpp>

@@ -17,8 +17,8 @@ class clock {
 };
 
 // The machine's steady clock, counting the time in which the machine was suspended (CLOCK_BOOTTIME): a server gives a
-// lock away while its holder's machine sleeps, so validity must go on counting. Equal to std::chrono::steady_clock until
-// the first suspend in the life of this process, ahead of it afterwards. local() is std::chrono::steady_clock
+// lock away while its holder's machine sleeps, so validity must go on counting. Equal to std::chrono::steady_clock
+// until the first suspend in the life of this process, ahead of it afterwards. local() is std::chrono::steady_clock
 // (CLOCK_MONOTONIC, and its coarse sibling for recent()).
 const clock& system_clock() noexcept;
 

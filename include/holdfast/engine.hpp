@@ -39,8 +39,8 @@ inline constexpr std::uint64_t rw_capacity = std::uint64_t{1}
                                              << 30;  // of every lock that is not a semaphore
 inline constexpr std::uint64_t upgradeable_weight = rw_capacity / 2 + 1;
 
-// How long one call may take. Past the deadline, or once stop is requested, a verb returns promptly, whatever the server
-// does: a request that was sent by then is in doubt. The deadline is an instant of std::chrono::steady_clock.
+// How long one call may take. Past the deadline, or once stop is requested, a verb returns promptly, whatever the
+// server does: a request that was sent by then is in doubt. The deadline is an instant of std::chrono::steady_clock.
 struct call {
   steady_time deadline = steady_time::max();
   std::stop_token stop{};
@@ -208,9 +208,9 @@ class engine {
   // Owner-only; wakes exactly those who can enter now. not_held when it was gone: nothing was changed, and core
   // announces a loss, so it must be true.
   virtual result<void> release(const grant& held, const call& limits) = 0;
-  // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same owner, same token. Lets in
-  // those who now fit. Idempotent: what has that mode already is answered with just that, so core repeats it while in
-  // doubt. not_held when it was gone.
+  // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same owner, same token.
+  // Lets in those who now fit. Idempotent: what has that mode already is answered with just that, so core repeats it
+  // while in doubt. not_held when it was gone.
   virtual result<grant> downgrade(const grant& held, lock_mode to, const call& limits) = 0;
   // All of them, without waiting, or none (an empty answer). Only where capabilities().atomic_multi.
   virtual result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits);
@@ -265,8 +265,8 @@ class engine {
 // What an engine is opened with. The url lives for the call only; clock and listener outlive the engine.
 struct engine_config {
   const store_url& url;
-  // The client half of every owner id it will be asked with. An engine may be opened with that of a client that is dead,
-  // as its next session: then it can settle and release what that one left (give_back.hpp).
+  // The client half of every owner id it will be asked with. An engine may be opened with that of a client that is
+  // dead, as its next session: then it can settle and release what that one left (give_back.hpp).
   std::array<std::uint64_t, 2> client;
   const class clock& clock;  // counts the time in which the machine was suspended; see clock.hpp
   engine_listener& listener;

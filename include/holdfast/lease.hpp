@@ -14,8 +14,8 @@
 //   released   | false   | not fired | error not_held     | nothing
 //   moved-from | false   | not fired | error not_held     | nothing
 //
-// Callbacks on lost() run on a thread that the client keeps for them and for its observer, one after the other: one that
-// takes long delays the next.
+// Callbacks on lost() run on a thread that the client keeps for them and for its observer, one after the other: one
+// that takes long delays the next.
 //
 // Thread-safe: const members. Ownership belongs to the object, not to a thread: move it where you like.
 // Destruction sends the release without waiting for the store's answer (an observer hears of a failure), never throws.

@@ -11,10 +11,10 @@
 namespace holdfast {
 
 // Hooks. Called soon after the thing happened, one after the other in the order in which things happened, on a thread
-// that the client keeps for that (and for the callbacks of lease::lost()): never on the thread of the caller, never under
-// a lock of ours. So a hook may ask leases, take locks and drop handles; a hook that takes long delays those behind it
-// and nothing else. What they throw is swallowed. The thread that drops the client's last handle waits for them. Without
-// an observer nothing of this costs anything; with one, lock/unlock pairs lose some of their speed.
+// that the client keeps for that (and for the callbacks of lease::lost()): never on the thread of the caller, never
+// under a lock of ours. So a hook may ask leases, take locks and drop handles; a hook that takes long delays those
+// behind it and nothing else. What they throw is swallowed. The thread that drops the client's last handle waits for
+// them. Without an observer nothing of this costs anything; with one, lock/unlock pairs lose some of their speed.
 class observer {
  public:
   virtual ~observer() = default;

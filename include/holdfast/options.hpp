@@ -27,9 +27,9 @@ inline constexpr nanoseconds forever = nanoseconds::max();
 
 struct acquire_options {
   // ---- behaviour
-  // How long to wait for it. 0: one attempt. Negative is refused as misconfigured. The answer comes within this time plus
-  // 500 ms (or call_timeout, if that is shorter) even when the store does not answer at all; what it may have granted is
-  // given back in the background.
+  // How long to wait for it. 0: one attempt. Negative is refused as misconfigured. The answer comes within this time
+  // plus 500 ms (or call_timeout, if that is shorter) even when the store does not answer at all; what it may have
+  // granted is given back in the background.
   nanoseconds wait = forever;
   // Liveness bound, not a limit on how long you may hold: the lease is renewed at ttl/3 while this
   // process lives; when it dies or is paused for longer than this, others may take the lock. Unset: the

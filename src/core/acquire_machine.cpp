@@ -120,8 +120,8 @@ acquire_machine::step acquire_machine::on_progress(result<progress> answer, stea
 }
 
 // A grant that is no longer worth anything (we were paused, or the reply was late) is not taken: by the
-// time we returned it would be a lie. Give it back and go on. An upgrade is taken in any case: what it replaced is gone,
-// and the lease finds out by itself that it is over.
+// time we returned it would be a lie. Give it back and go on. An upgrade is taken in any case: what it replaced is
+// gone, and the lease finds out by itself that it is over.
 acquire_machine::step acquire_machine::take(const grant& arrived, steady_time now) {
   grant_ = arrived;
   queued_ = false;

@@ -40,8 +40,8 @@ class background_thread {
 };
 
 // Users' objects and background threads share ownership of a client, through different pointers. What users hold
-// (client, mutex, lease ...) are *handles*: the thread that drops the last one waits until the client has ended, with its
-// driver, its hooks and its session, so that nothing of it runs when that thread goes on (or ends the program). The
+// (client, mutex, lease ...) are *handles*: the thread that drops the last one waits until the client has ended, with
+// its driver, its hooks and its session, so that nothing of it runs when that thread goes on (or ends the program). The
 // pointers of background threads are short-lived and count for nothing there.
 class client_core final : public engine_listener, public std::enable_shared_from_this<client_core> {
  public:

@@ -274,9 +274,9 @@ bool driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now
   return any_due;
 }
 
-// Those that end soon and those that do not go in calls of their own: the deadline of a call is the last moment at which
-// its answer is of use to any of them. While a call is on its way its leases are asked about again only after a quarter of
-// their ttl, so that a call that hangs costs one try.
+// Those that end soon and those that do not go in calls of their own: the deadline of a call is the last moment at
+// which its answer is of use to any of them. While a call is on its way its leases are asked about again only after a
+// quarter of their ttl, so that a call that hangs costs one try.
 void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
   std::vector<flight::item> soon, later;
   const auto patience = now + core_.options().call_timeout;

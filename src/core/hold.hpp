@@ -117,8 +117,8 @@ struct hold : std::enable_shared_from_this<hold> {
   bool valid_at(std::uint64_t generation, steady_time instant) const noexcept;
 
   // held -> releasing -> the store -> idle. lost when this generation is no longer the current one, or when the store
-  // had let it go: that is announced as any loss is. `sent` does not wait for the store's answer where that takes a round trip: what this process asks next
-  // about the name is served after it.
+  // had let it go: that is announced as any loss is. `sent` does not wait for the store's answer where that takes a
+  // round trip: what this process asks next about the name is served after it.
   enum class telling : std::uint8_t { awaited, sent };
   result<void> release(std::uint64_t generation, telling how = telling::awaited);
   // held -> idle without asking the store, which has given the grant another form (downgrade).

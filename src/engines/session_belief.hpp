@@ -4,7 +4,8 @@
 // A session is one connection, or what else the store sees of a living client; they are numbered from 1, later ones
 // higher. Whatever is answered over a session proves that the session lived when the question was sent. It says nothing
 // about grants from before that session: between two sessions the store may have given them away. So a grant counts on
-// the proofs of one session only: the one that lived when the store granted it, or was last asked about that very grant.
+// the proofs of one session only: the one that lived when the store granted it, or was last asked about that very
+// grant.
 #pragma once
 
 #include <holdfast/types.hpp>

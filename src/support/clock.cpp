@@ -63,8 +63,8 @@ class machine_clock final : public clock {
  private:
   local_clock local_;
 #ifdef CLOCK_BOOTTIME
-  // What the machine slept before this process began. The steady clock is read first, so the difference is not too small
-  // and we are never ahead of it without a suspend.
+  // What the machine slept before this process began. The steady clock is read first, so the difference is not too
+  // small and we are never ahead of it without a suspend.
   const nanoseconds asleep_before_ = [] {
     const auto awake = std::chrono::steady_clock::now();
     return nanoseconds{read(CLOCK_BOOTTIME) - awake};

@@ -1,5 +1,6 @@
 // What breaks here: the answer to a change of mode, a leave or a refusal is lost, or the store is mute.
-// What must hold: the lease is what it was, what it should be, or lost; nothing is left behind; the caller's wait counts.
+// What must hold: the lease is what it was, what it should be, or lost; nothing is left behind; the caller's wait
+// counts.
 #include "conformance/conformance.hpp"
 
 #include "support/manual_task.hpp"

@@ -182,7 +182,8 @@ TEST_F(etcd_contract, renew_tells_each_grant_apart) {
         << i;
 }
 
-// More are asked than are sent at a time, of a server that does not answer: whoever waits for its turn has a deadline, too.
+// More are asked than are sent at a time, of a server that does not answer: whoever waits for its turn has a
+// deadline, too.
 TEST_F(etcd_contract, deadline_counts_for_those_who_were_not_sent_yet) {
   etcd_server server;
   auto a = open(server.url(), 1);

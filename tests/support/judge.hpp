@@ -4,7 +4,8 @@
 //   - nobody believes together with somebody who excludes it: at no moment do the weights of those who saw valid() say
 //     true add up to more than the capacity (a writer weighs all of it, a permit k of n);
 //   - tokens rise in real time: who asked after another had its grant has the larger token;
-//   - what a server alone can be blamed for may be excused, in numbers (`leniency`): a holder that was told of its loss.
+//   - what a server alone can be blamed for may be excused, in numbers (`leniency`): a holder that was told of its
+// loss.
 #pragma once
 
 #include <holdfast/types.hpp>

@@ -86,7 +86,8 @@ const std::vector<arrow>& arrows() {
       {"src/engines/",
        {"include/holdfast/", "src/support/", "src/net/", "src/grpc/", "src/engines/grant_rule.hpp",
         "src/engines/counter_rule.hpp", "src/engines/modes.hpp", "src/engines/waits.hpp",
-        "src/engines/awaiting.hpp", "src/engines/watching.hpp", "@"},
+        "src/engines/awaiting.hpp", "src/engines/watching.hpp", "src/engines/session_belief.hpp",
+        "@"},
        third_party,
        "an engine includes only holdfast/, support/, net/, grpc/, what all engines share and its "
        "own folder, never core or another engine"},

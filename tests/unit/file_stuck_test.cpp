@@ -1,5 +1,6 @@
-// What is broken: a process that is stopped, or dies, while it has the mutex of one shard. What must still hold: it costs
-// those whose locks lie in that shard, and nobody else; and whoever cannot mend a shard does not hide that it is torn.
+// What is broken: a process that is stopped, or dies, while it has the mutex of one shard. What must still hold: it
+// costs those whose locks lie in that shard, and nobody else; and whoever cannot mend a shard does not hide that it
+// is torn.
 #include "engines/file/engine.hpp"
 #include "engines/file/mapping.hpp"
 #include "engines/file/shard.hpp"

@@ -21,8 +21,9 @@ bool lease_exists(const grpc::reply& status) noexcept;
 bool is_without_auth(const grpc::reply& status) noexcept;  // this cluster knows no users
 bool is_out_of_space(const grpc::reply& status) noexcept;
 
-// A status other than ok, with the lock (may be empty), the store and the server's own words. Certain (not_done) where the
-// server refused just this; what it says of itself (no leader, shutting down, something we do not know) is a doubt.
+// A status other than ok, with the lock (may be empty), the store and the server's own words. Certain (not_done)
+// where the server refused just this; what it says of itself (no leader, shutting down, something we do not know) is
+// a doubt.
 error status_error(const grpc::reply& status, std::string_view name, std::string_view store);
 // The answer is not of the form that was asked for.
 error unexpected_answer(std::string_view name, std::string_view store);

@@ -1,5 +1,5 @@
-// The start_ verbs: start_await and start_watch are waits that the keeper serves; the others are done at once, or fail when
-// the shard does not answer in a moment. They run on threads that serve everybody.
+// The start_ verbs: start_await and start_watch are waits that the keeper serves; the others are done at once, or
+// fail when the shard does not answer in a moment. They run on threads that serve everybody.
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>

@@ -73,8 +73,8 @@ class beliefs {
     const std::lock_guard lock{guard_};
     seen_.erase(number);
   }
-  // What to believe without asking about this very grant; nothing when it must be asked about: it is not known, was last
-  // seen under another session, or has used up a third of its ttl.
+  // What to believe without asking about this very grant; nothing when it must be asked about: it is not known, was
+  // last seen under another session, or has used up a third of its ttl.
   std::optional<word> without_asking(std::uint64_t number, nanoseconds ttl, steady_time now) const;
 
  private:

@@ -122,7 +122,8 @@ error explain(const failure& what, std::string_view name, const settings& how) {
     return {errc::unavailable, fmt::format("{}: {}; nothing was changed ({}: {}).",
                                            subject(name, how), reason, what.code, what.text)};
   }
-  // The server's own word about this very statement: it did nothing. Only of a commit that failed half-way nobody knows.
+  // The server's own word about this very statement: it did nothing. Only of a commit that failed half-way nobody
+  // knows.
   if (what.is_commit && !is_deadlock(what.code))
     return {errc::outcome_unknown,
             fmt::format("{}: a commit failed ({}: {}).", subject(name, how), what.code, what.text)};

@@ -208,8 +208,8 @@ void listener::listen_on(connection& on) {
 // our own session, which is as good a lock to sleep on as any, and whose end concerns us more. (SLEEP would be the
 // plain way to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
 result<void> listener::sleep(connection& on) {
-  // What an interrupted statement may have kept goes back before another name is slept on: it may be the session lock of
-  // a client that lives and wants it back, or the only sign that one is dead.
+  // What an interrupted statement may have kept goes back before another name is slept on: it may be the session lock
+  // of a client that lives and wants it back, or the only sign that one is dead.
   if (may_have_it_) let_go(on);
   std::set<std::string> whom;
   std::uint64_t digest = 0;

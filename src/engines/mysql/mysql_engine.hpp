@@ -125,8 +125,8 @@ class mysql_engine final : public engine {
   result<void> make_tables(const call& limits);
 
   // One name in a transaction of its own: `change` is called with its book, or not at all when there is none and
-  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news. `change` may be called
-  // again when nothing came of the first time.
+  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news. `change` may be
+  // called again when nothing came of the first time.
   result<bool> with_book(std::string_view name, const owner_id& owner, std::uint64_t create,
                          const call& limits, const std::function<result<void>(book&)>& change);
   result<bool> try_book(std::string_view name, const owner_id& owner, std::uint64_t create,

@@ -75,8 +75,8 @@ class session {
     return has_user_locks_ ? how_.grace : nanoseconds{std::chrono::seconds{3}};
   }
 
-  // How long a listener sleeps that has several to look after. MySQL's GET_LOCK knows whole seconds only, and takes less
-  // than half of one for none.
+  // How long a listener sleeps that has several to look after. MySQL's GET_LOCK knows whole seconds only, and takes
+  // less than half of one for none.
   nanoseconds turn() const noexcept {
     using std::chrono::seconds;
     if (version_.is_mariadb) return how_.grace / 2;

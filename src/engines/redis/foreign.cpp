@@ -167,8 +167,8 @@ void foreign::start_enter(const request& ask, const call& limits,
               });
 }
 
-// A waiter leaves nothing in the store, so what is not granted is not known there. Without the mark there is no answer: a
-// late request could still take the lock.
+// A waiter leaves nothing in the store, so what is not granted is not known there. Without the mark there is no
+// answer: a late request could still take the lock.
 result<entered> foreign::read_settled(const result<answer>& got, const request& ask,
                                       steady_time sent) {
   if (got)

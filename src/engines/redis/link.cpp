@@ -23,8 +23,8 @@ struct reply_kind {
 };
 
 // What the server's error codes mean to the caller. The first row whose prefix fits applies. What a server refuses for
-// the state it is in (memory, replicas, read only), it refuses at the first write of a script, so nothing was done; but a
-// right may be missing for the second write, when the first was done.
+// the state it is in (memory, replicas, read only), it refuses at the first write of a script, so nothing was done;
+// but a right may be missing for the second write, when the first was done.
 constexpr std::array reply_kinds{
     reply_kind{"NOAUTH", errc::denied, "give a password (password_file, password_env)"},
     reply_kind{"WRONGPASS", errc::denied, "check user and password"},
@@ -80,8 +80,8 @@ std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   return out;
 }
 
-// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it. To look
-// for the password in the answer and to mask it there would tell what a short one is, by what is missing. So of an
+// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it. To
+// look for the password in the answer and to mask it there would tell what a short one is, by what is missing. So of an
 // answer to a login nothing is shown but the words that we know.
 std::string_view shown_of_login(std::string_view reply) {
   for (const auto& row : reply_kinds)

@@ -6,8 +6,8 @@
 //
 // A connection whose peer has vanished without a word looks like a slow server. When a request has been given up, or
 // nothing has come for a second although an answer is due, all connections are probed at the same time, and those that
-// stay silent for two more seconds are given up: so whatever call_timeout is, a client is back on new connections within
-// about four seconds.
+// stay silent for two more seconds are given up: so whatever call_timeout is, a client is back on new connections
+// within about four seconds.
 #pragma once
 
 #include "engines/redis/scripts.hpp"

@@ -210,8 +210,8 @@ void native::after_releases(std::span<const request> asks, const call& limits,
     });
 }
 
-// With wait_replicas a grant whose answer was lost is not yet one, and the leave that undoes it may be on its way: so it is
-// said to be over, and core gives it back and asks as a new owner.
+// With wait_replicas a grant whose answer was lost is not yet one, and the leave that undoes it may be on its way: so
+// it is said to be over, and core gives it back and asks as a new owner.
 result<entered> native::read_settled(const result<answer>& got, const request& ask,
                                      const sending& sent) {
   auto out = read_entered(got, ask, sent);

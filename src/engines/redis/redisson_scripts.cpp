@@ -6,11 +6,13 @@ namespace holdfast::engines::redis::redisson_scripts {
 
 namespace {
 
-// KEYS NAME token mark  ARGV owner ttl. As RFencedLock, except that an owner that asks again does not enter twice: it is
-// asking what became of its request. Answers {1, token, ms left} or {0, ms left of the holder}.
+// KEYS NAME token mark  ARGV owner ttl. As RFencedLock, except that an owner that asks again does not enter twice: it
+// is asking what became of its request. Answers {1, token, ms left} or {0, ms left of the holder}.
 constexpr std::string_view lock_take = R"lua(
 local call = redis.call
-if call('GET', KEYS[3]) and redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1 then return redis.error_reply('HFOVER given up') end
+if call('GET', KEYS[3]) and redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1 then
+  return redis.error_reply('HFOVER given up')
+end
 if call('EXISTS', KEYS[1]) == 0 then
   call('HINCRBY', KEYS[1], ARGV[1], 1)
   call('PEXPIRE', KEYS[1], ARGV[2])
@@ -44,8 +46,8 @@ local text = function(n) return string.format('%.0f', n) end
 local function id(owner, i) return owner .. string.char(math.floor(i / 256), i % 256) end
 )lua";
 
-// KEYS NAME timeout token made mark  ARGV owner ttl channel n k. Answers {1, token, ms left, k} or {0, ms until a permit
-// ends}. Times are the server's: what Redisson's clients write as theirs.
+// KEYS NAME timeout token made mark  ARGV owner ttl channel n k. Answers {1, token, ms left, k} or {0, ms until a
+// permit ends}. Times are the server's: what Redisson's clients write as theirs.
 constexpr std::string_view permits_enter_text = R"lua(
 local K, Z = KEYS[1], KEYS[2]
 local owner, ttl, channel = ARGV[1], ARGV[2], ARGV[3]

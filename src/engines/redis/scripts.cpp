@@ -13,8 +13,9 @@ namespace {
 // between it
 // changes holders and queue through the functions here.
 //
-// The first write of every path that takes something is an INCR: a server that refuses writes for lack of memory refuses
-// it before anything was changed. Paths that give something back begin with without_memory() and are not refused.
+// The first write of every path that takes something is an INCR: a server that refuses writes for lack of memory
+// refuses it before anything was changed. Paths that give something back begin with without_memory() and are not
+// refused.
 constexpr std::string_view library = R"lua(
 local call = redis.call
 local L, T = KEYS[1], KEYS[2]
@@ -165,7 +166,8 @@ local function freed_by(w)
 end
 
 -- Lets in from the head of the queue whoever fits. The message is the grant; where nobody hears it, nobody waits. One
--- that does not fit keeps all others waiting, so it is asked whether it is still there. `me` is whoever asks, and has the
+-- that does not fit keeps all others waiting, so it is asked whether it is still there. `me` is whoever asks, and
+-- has the
 -- answer instead.
 local function serve(me)
   while used < (capacity or 0) do
@@ -217,7 +219,8 @@ local function close()
 end
 
 -- When a waiter should ask again although nothing was heard: at the time the first holder's grant ends, and often
--- enough to notice a dead holder or a dead waiter before it (the first in the queue most often, so that many waiters do not ask many times).
+-- enough to notice a dead holder or a dead waiter before it (the first in the queue most often, so that many waiters
+-- do not ask many times).
 local function recheck(member)
   local rank = call('ZRANK', Q, member) or 0
   local first = call('ZRANGE', E, 0, 0, 'WITHSCORES')
@@ -351,8 +354,8 @@ end
 return tokens
 )lua";
 
-// KEYS hf:l:NAME hf:t  ARGV "xOWNER " (as the compact form begins) [, how long (ms) a late request of the owner is to be
-// kept out]. Answers 1, or 0 when it was not held.
+// KEYS hf:l:NAME hf:t  ARGV "xOWNER " (as the compact form begins) [, how long (ms) a late request of the owner is to
+// be kept out]. Answers 1, or 0 when it was not held.
 constexpr std::string_view release_fast = R"lua(
 if (ARGV[2] or '') ~= '' then
   redis.pcall('SET', string.sub(KEYS[2], 1, -2) .. 'x:' .. string.sub(ARGV[1], 2, -2), '', 'PX', ARGV[2])

@@ -53,8 +53,6 @@ void mender::run(const std::stop_token& stop) {
     trying_ = true;
     locked.unlock();
     const bool certain = one.what(stop);
-    if (certain)
-      one.what = nullptr;  // outside the guard: it may own the last reference to its hold
     locked.lock();
     trying_ = false;
     if (certain) {

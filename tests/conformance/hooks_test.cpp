@@ -75,15 +75,17 @@ TEST_P(hooks, may_drop_the_last_handle) {
   const auto watcher = std::make_shared<curious>();
   auto a = std::make_unique<client>(open({.observer = watcher}));
   auto lock = std::make_unique<mutex>(*a, name());
-  std::atomic<bool> may_drop{false}, dropped{false};
+  std::atomic<bool> may_drop{false}, dropped{false}, both_gone{false};
   watcher->do_this = [&] {
     if (dropped.exchange(true)) return;
     wait_until([&] { return may_drop.load(); });
     lock.reset();
     a.reset();
+    both_gone = true;
   };
   static_cast<void>(lock->acquire());
   may_drop = true;
+  EXPECT_TRUE(wait_until([&] { return both_gone.load(); }));
   EXPECT_TRUE(wait_until([&] { return watcher.use_count() == 1; }));
 }
 
@@ -97,7 +99,7 @@ TEST_P(hooks, slow_loss_callback_costs_no_other_lease_its_renewal) {
   std::atomic<bool> go_on{false}, called{false};
   const std::stop_callback slow{doomed->lost(), [&] {
                                   called = true;
-                                  while (!go_on) std::this_thread::sleep_for(1ms);
+                                  wait_until([&] { return go_on.load(); });
                                 }};
   ASSERT_TRUE(wait_until([&] { return called.load(); }));
   EXPECT_TRUE(stays_true([&] { return held->valid(); }, 2 * ttl));

@@ -420,17 +420,64 @@ metrics client_core::snapshot() {
   return out;
 }
 
-// One look at every hold, however many were lost: a session that ends takes thousands of leases along.
+// One look at every hold, however many were lost: a session that ends takes thousands of leases along. What no hold has
+// is noted, and looked for once more: a hold that gets its grant meanwhile either is seen by the second look or sees
+// the note.
 void client_core::on_lost(std::span<const owner_id> owners, std::string_view why) noexcept {
   const background_thread mark;
   std::vector<owner_id> sorted{owners.begin(), owners.end()};
   std::ranges::sort(sorted);
+  const auto unknown = lose_those(sorted, why);
+  if (unknown.empty()) return;
+  {
+    std::lock_guard locked{guard_};
+    drop_old_early_losses();
+    for (const auto& owner : unknown)
+      early_losses_.push_back({owner, std::string{why}, clock_->now()});
+    early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
+  }
+  lose_those(unknown, why);
+}
+
+// Returns those that no hold has.
+std::vector<owner_id> client_core::lose_those(std::span<const owner_id> sorted,
+                                              std::string_view why) {
   std::vector<std::shared_ptr<hold>> alive;
   live_holds(alive);
+  std::vector<owner_id> found;
   for (const auto& h : alive) {
     const auto current = h->current_grant(std::nullopt);
-    if (current && std::ranges::binary_search(sorted, current->owner)) h->lose(current->owner, why);
+    if (!current || !std::ranges::binary_search(sorted, current->owner)) continue;
+    found.push_back(current->owner);
+    h->lose(current->owner, why);
   }
+  std::ranges::sort(found);
+  std::vector<owner_id> out;
+  std::ranges::set_difference(sorted, found, std::back_inserter(out));
+  return out;
+}
+
+bool client_core::lose_if_lost_early(hold& who, const owner_id& owner) noexcept {
+  std::string why;
+  {
+    std::lock_guard locked{guard_};
+    drop_old_early_losses();
+    const auto at = std::ranges::find(early_losses_, owner, &early_loss::owner);
+    if (at == early_losses_.end()) return false;
+    why = std::move(at->why);
+    early_losses_.erase(at);
+    early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
+  }
+  who.lose(owner, why);
+  return true;
+}
+
+// REQUIRES: guard_. Most are of grants that were given back at the same moment: nobody asks about those any more.
+void client_core::drop_old_early_losses() {
+  const auto now = clock_->now();
+  const auto kept = 2 * options_.call_timeout;
+  std::erase_if(early_losses_, [&](const auto& one) { return now - one.told > kept; });
+  early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
 }
 
 }  // namespace holdfast::core

@@ -6,8 +6,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 namespace holdfast::core {
 
@@ -176,8 +177,9 @@ gate::begun gate::begin(std::uint64_t& generation, waiter* who) {
     // The flag makes the owner's quick release fail, so it will find us.
     if (word.compare_exchange_weak(now, now | waiters, std::memory_order_acq_rel)) break;
   }
-  const auto behind = std::find_if(queue_.begin(), queue_.end(),
-                                   [&](const waiter* w) { return w->priority < who->priority; });
+  // From the back: nearly all have one priority, and the queue may be long.
+  auto behind = queue_.end();
+  while (behind != queue_.begin() && (*std::prev(behind))->priority < who->priority) --behind;
   who->place = queue_.insert(behind, who);
   who->queued = true;
   return begun::queued;
@@ -197,6 +199,24 @@ gate::waiter* gate::pop() noexcept {
   queue_.pop_front();
   next->queued = false;
   return next;
+}
+
+// A coroutine that is served may be refused by the store at once and make room for the next, which is served in turn:
+// one after the other on this thread, not one inside the other, since the queue may be longer than the stack.
+void gate::serve(waiter& next, waiter::news what) noexcept {
+  thread_local bool is_serving = false;
+  thread_local waiter *first = nullptr, *last = nullptr;
+  next.to_tell = what;
+  next.after = nullptr;
+  (first == nullptr ? first : last->after) = &next;
+  last = &next;
+  if (is_serving) return;
+  is_serving = true;
+  while (first != nullptr) {
+    auto& now = *std::exchange(first, first->after);
+    now.served(now.to_tell);  // it may be gone afterwards
+  }
+  is_serving = false;
 }
 
 void gate::lead_failed(std::uint64_t generation) noexcept { let_go(generation, acquiring); }
@@ -238,7 +258,7 @@ void gate::pass_on(std::unique_lock<std::mutex>& locked) noexcept {
   word.store(make(next->generation, acquiring) | (queue_.empty() ? 0 : waiters),
              std::memory_order_release);
   locked.unlock();
-  next->served(waiter::news::lead);
+  serve(*next, waiter::news::lead);
 }
 
 bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
@@ -276,7 +296,7 @@ bool gate::hand_off(std::unique_lock<std::mutex>& locked) {
   word.store(make(next->generation, held) | (queue_.empty() ? 0 : waiters),
              std::memory_order_release);
   locked.unlock();
-  next->served(waiter::news::handed);
+  serve(*next, waiter::news::handed);
   return true;
 }
 

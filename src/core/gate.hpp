@@ -42,6 +42,8 @@ class gate final : public hold {
     friend class gate;
     std::list<waiter*>::iterator place{};
     bool queued = false;
+    news to_tell{};           // while it is to be served
+    waiter* after = nullptr;  // the one to be served then
   };
 
   // Options are checked ones, here and below: ttl is set.
@@ -76,6 +78,7 @@ class gate final : public hold {
   void pass_on(std::unique_lock<std::mutex>& locked) noexcept override;
   bool may_hand_off(const waiter& next, steady_time now) const noexcept;
   waiter* pop() noexcept;
+  static void serve(waiter& next, waiter::news what) noexcept;
 
   std::atomic<std::uint64_t> memo_{0};  // the engine's
   request ask_;                         // (owner)

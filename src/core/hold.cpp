@@ -41,6 +41,7 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   // it means to sleep too long and wake it.
   word.fetch_add(held - acquiring, std::memory_order_seq_cst);
   core->due_at(std::min(due, limit));
+  if (core->has_early_losses()) core->lose_if_lost_early(*this, won.owner);
 }
 
 void hold::won_alone(const grant& won, const acquire_options& options, steady_time since) noexcept {
@@ -168,7 +169,18 @@ void hold::note_release() noexcept {
     core->tell([name = name, token = granted.token](auto& o) { o.released(name, token); });
 }
 
-void hold::surrender(std::uint64_t generation) noexcept { let_go(generation, held); }
+bool hold::surrender(std::uint64_t generation,
+                     std::unique_ptr<std::stop_source>& its_loss) noexcept {
+  std::unique_lock locked{guard};
+  auto now = word.load(std::memory_order_acquire);
+  if (hold_word::generation(now) != generation || state_of(now) != held) return false;
+  its_loss = std::move(loss);
+  // Nobody takes it from held without the guard, only new flags may appear.
+  while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
+  }
+  pass_on(locked);
+  return true;
+}
 
 bool hold::lose(const owner_id& owner, std::string_view why) noexcept {
   return lose_pinned(std::nullopt, &owner, why);
@@ -221,16 +233,18 @@ void hold::renew_again(const owner_id& owner, steady_time when) noexcept {
 }
 
 bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
-  pin look{*this, generation};
-  if (!look) return false;
-  if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
-  granted = with;
-  granted.name = name;
-  const auto from = to_ns(with.valid_from);
-  valid_until.store(from + usable(core->caps(), with.ttl).count(), std::memory_order_relaxed);
-  renew_at.store(from + with.ttl.count() / 3, std::memory_order_relaxed);
-  core->due_at(from + with.ttl.count() / 3);
-  return true;
+  {
+    pin look{*this, generation};
+    if (!look) return false;
+    if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
+    granted = with;
+    granted.name = name;
+    const auto from = to_ns(with.valid_from);
+    valid_until.store(from + usable(core->caps(), with.ttl).count(), std::memory_order_relaxed);
+    renew_at.store(from + with.ttl.count() / 3, std::memory_order_relaxed);
+    core->due_at(from + with.ttl.count() / 3);
+  }
+  return !core->has_early_losses() || !core->lose_if_lost_early(*this, with.owner);
 }
 
 std::optional<tenure> hold::reenter(std::uint64_t generation) noexcept {

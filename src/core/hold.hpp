@@ -122,7 +122,8 @@ struct hold : std::enable_shared_from_this<hold> {
   enum class telling : std::uint8_t { awaited, sent };
   result<void> release(std::uint64_t generation, telling how = telling::awaited);
   // held -> idle without asking the store, which has given the grant another form (downgrade).
-  void surrender(std::uint64_t generation) noexcept;
+  // Gives its token of loss away. False: lost meanwhile.
+  bool surrender(std::uint64_t generation, std::unique_ptr<std::stop_source>& its_loss) noexcept;
   // What is said of a grant is said by its owner id, whatever generation holds it by now: it may have been handed on
   // inside the process while the store's answer was on its way.
   //

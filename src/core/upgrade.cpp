@@ -140,24 +140,29 @@ bool shrinks(lock_mode from, lock_mode to) noexcept {
 }
 
 // The gate is for exclusive holders: a lease that is shared now moves to a hold of its own, and others of this process
-// may queue for the lock again. Tokens of loss that were handed out go along.
-void move_out_of_the_gate(lease& held, const grant& shrunk, bool in_doubt) {
+// may queue for the lock again. Tokens of loss that were handed out go along. False: it was lost before it could move;
+// a loss that is told while it is in neither hold is kept for it (client_core::on_lost).
+bool move_out_of_the_gate(lease& held, const grant& shrunk, bool in_doubt) {
   const auto state = lease_access::state(held);
   auto fresh = state->core->new_hold(state->name);
   const auto born = begin_alone(*fresh);
-  {
-    std::scoped_lock both{state->guard, fresh->guard};
-    fresh->loss = std::move(state->loss);
-  }
   const auto limit = state->hold_until.load();
-  fresh->asked_ttl = state->asked_ttl;
+  const auto asked_ttl = state->asked_ttl;
+  const auto token = held.token();
+  std::unique_ptr<std::stop_source> loss;
+  if (!state->surrender(lease_access::generation(held), loss)) return false;
+  {
+    std::lock_guard locked{fresh->guard};
+    fresh->loss = std::move(loss);
+  }
+  fresh->asked_ttl = asked_ttl;
   fresh->changing = in_doubt;
   fresh->publish(shrunk, nanoseconds::zero());
   fresh->hold_until.store(limit);
   state->core->due_at(limit);
-  const auto token = held.token();
-  state->surrender(lease_access::take(held));
+  lease_access::take(held);
   held = lease_access::make(std::move(fresh), {born, token});
+  return true;
 }
 
 }  // namespace
@@ -256,7 +261,7 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   shrunk.mode = to;
   shrunk.weight = to == lock_mode::shared ? 1 : upgradeable_weight;
   if (dynamic_cast<gate*>(state.get()) != nullptr) {
-    move_out_of_the_gate(held, shrunk, in_doubt);
+    if (!move_out_of_the_gate(held, shrunk, in_doubt)) return lost_error(*state);
   } else {
     state->changing = in_doubt;
     if (!state->replace(generation, shrunk)) return lost_error(*state);

@@ -3,6 +3,7 @@
 #include "engines/registry.hpp"
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 namespace holdfast::testing {
@@ -73,12 +74,14 @@ class flaky_engine final : public engine {
     const auto number = ++plan_->enters;
     if (take_one(plan_->refuse_enters)) return refused();
     if (take_one(plan_->lose_enter_requests)) return unknown();
-    if (number == plan_->deny_enter_number) return denied();
+    if (number == plan_->deny_enter_number || take_one(plan_->deny_enters)) return denied();
+    if (take_one(plan_->enters_out_of_memory)) throw std::bad_alloc{};
     if (plan_->hang_enters) {
       hang(limits);
       return unknown();
     }
     auto answer = inner_->enter(ask, limits);
+    if (take_one(plan_->lose_entered)) tell_loss(ask.owner);
     if (take_one(plan_->drop_enter_replies)) return unknown();
     if (take_one(plan_->garble_enters)) return garbled();
     return answer;
@@ -113,6 +116,7 @@ class flaky_engine final : public engine {
   result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override {
     if (take_one(plan_->lose_downgrades)) return unknown();
     auto answer = inner_->downgrade(held, to, limits);
+    if (answer && take_one(plan_->lose_downgraded)) tell_loss(answer->owner);
     if (take_one(plan_->drop_downgrade_replies)) return unknown();
     return answer;
   }
@@ -156,7 +160,8 @@ class flaky_engine final : public engine {
     const auto number = ++plan_->enters;
     if (take_one(plan_->refuse_enters)) return done.complete(refused());
     if (take_one(plan_->lose_enter_requests)) return done.complete(unknown());
-    if (number == plan_->deny_enter_number) return done.complete(denied());
+    if (number == plan_->deny_enter_number || take_one(plan_->deny_enters))
+      return done.complete(denied());
     if (take_one(plan_->garble_enters))
       return inner_->start_enter(ask, limits, *new swallowed<entered>{done, garbled()});
     if (!take_one(plan_->drop_enter_replies)) return inner_->start_enter(ask, limits, done);
@@ -206,6 +211,8 @@ class flaky_engine final : public engine {
   }
 
  private:
+  void tell_loss(const owner_id& owner) { ear_->on_lost({&owner, 1}, "the test says so"); }
+
   std::vector<completion<void>*> hanging_;  // under the plan's guard
   std::unique_ptr<gossip> ear_;
   std::unique_ptr<engine> inner_;

@@ -15,11 +15,15 @@ namespace holdfast::testing {
 struct faults {
   static constexpr int always = 1'000'000;
 
-  std::atomic<int> drop_enter_replies{0};   // executed, answered outcome_unknown
-  std::atomic<int> lose_enter_requests{0};  // not executed, answered outcome_unknown
-  std::atomic<int> refuse_enters{0};        // not executed, answered unavailable
-  std::atomic<int> deny_enter_number{0};    // that one: not executed, answered denied, for certain
-  std::atomic<int> garble_enters{0};        // executed, answered protocol
+  std::atomic<int> drop_enter_replies{0};    // executed, answered outcome_unknown
+  std::atomic<int> lose_enter_requests{0};   // not executed, answered outcome_unknown
+  std::atomic<int> refuse_enters{0};         // not executed, answered unavailable
+  std::atomic<int> deny_enter_number{0};     // that one: not executed, answered denied, for certain
+  std::atomic<int> deny_enters{0};           // not executed, answered denied, for certain
+  std::atomic<int> enters_out_of_memory{0};  // not executed, std::bad_alloc is thrown
+  std::atomic<int> lose_entered{0};  // executed, and the loss is told before the grant is answered
+  std::atomic<int> lose_downgraded{0};   // the same of downgrades
+  std::atomic<int> garble_enters{0};     // executed, answered protocol
   std::atomic<bool> hang_enters{false};  // not executed, answered outcome_unknown at the deadline
   std::atomic<int> drop_release_replies{0};    // executed, answered outcome_unknown
   std::atomic<int> fail_settles{0};            // not executed, answered unavailable

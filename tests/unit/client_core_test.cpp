@@ -3,6 +3,7 @@
 
 #include "core/blocking.hpp"
 #include "engines/registry.hpp"
+#include "support/flaky_engine.hpp"
 #include "support/manual_task.hpp"
 #include "support/reaper.hpp"
 #include "support/wait_until.hpp"
@@ -99,6 +100,65 @@ TEST(client_core_test, session_that_ends_takes_all_its_leases_in_one_look) {
   ear->on_lost(owners, "the session is over");
   EXPECT_EQ(std::ranges::count_if(held, &lease::valid), 1);
   EXPECT_EQ(a.metrics().lost, 2999U);
+}
+
+TEST(client_core_test, loss_that_overtakes_its_grant_is_not_forgotten) {
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky("memory:overtaken", plan);
+  plan->lose_entered = 2;
+  auto held = mutex{a, "stock"}.acquire();
+  ASSERT_TRUE(held);
+  EXPECT_FALSE(held->valid());
+  EXPECT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
+  auto reading = shared_mutex{a, "shelf"}.acquire_shared();
+  ASSERT_TRUE(reading);
+  EXPECT_FALSE(reading->valid());
+  EXPECT_EQ(a.metrics().lost, 2U);
+  EXPECT_TRUE((mutex{a, "other"}.acquire()->valid()));
+}
+
+TEST(client_core_test, loss_that_overtakes_a_downgrade_is_not_forgotten) {
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky("memory:shrunk", plan);
+  shared_mutex lock{a, "stock"};
+  auto held = lock.acquire();
+  const auto lost = held->lost();
+  plan->lose_downgraded = 1;
+  EXPECT_FALSE(lock.downgrade(*held));
+  EXPECT_FALSE(held->valid());
+  EXPECT_TRUE(wait_until([&] { return lost.stop_requested(); }));
+  EXPECT_EQ(a.metrics().lost, 1U);
+}
+
+manual_task be_refused(mutex& lock, std::atomic<int>& refused) {
+  const acquire_options options{.wait = std::chrono::hours{1}};
+  auto pending = lock.async_acquire(options);
+  const auto held = co_await pending;
+  refused += held ? 0 : 1;
+}
+
+TEST(client_core_test, queue_of_any_length_is_refused_without_a_deep_stack) {
+  constexpr int count = 20'000;
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky("memory:refused", plan, {.handoff_limit = 0});
+  mutex lock{a, "stock"};
+  auto held = lock.acquire();
+  std::atomic<int> refused{0};
+  std::list<manual_task> tasks;
+  for (int i = 0; i < count; ++i) tasks.push_back(be_refused(lock, refused));
+  for (auto& one : tasks) one.start();
+  plan->deny_enters = faults::always;
+  ASSERT_TRUE(held->release());
+  EXPECT_TRUE(wait_until([&] { return refused == count; })) << refused;
+}
+
+TEST(client_core_test, acquire_that_runs_out_of_memory_leaves_the_gate_open) {
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky("memory:full", plan);
+  mutex lock{a, "stock"};
+  plan->enters_out_of_memory = 1;
+  EXPECT_THROW(lock.acquire(), std::bad_alloc);
+  EXPECT_TRUE(lock.acquire({.wait = std::chrono::seconds{0}}));
 }
 
 TEST(client_core_test, std_face_gives_back_a_valid_lease_before_a_lost_one) {

@@ -67,6 +67,16 @@ const std::vector<arrow>& arrows() {
        {"include/holdfast/", "src/support/", "src/core/"},
        system,
        "core includes only holdfast/, support/, core/, fmt and system headers, never an engine"},
+      {"src/locks/",
+       {"include/holdfast/", "src/support/", "src/core/", "src/locks/"},
+       system,
+       "the locks include only holdfast/, support/, core/, locks/, fmt and system headers, never "
+       "an engine"},
+      {"src/fences/",
+       {"include/holdfast/", "src/support/", "src/fences/"},
+       system,
+       "a fence includes only holdfast/, support/, fmt and system headers: it serves programs that "
+       "hold no lock"},
       {"src/engines/registry.",
        {"include/holdfast/", "src/"},
        third_party,

@@ -1,9 +1,9 @@
 // The barrier's one number.
-#include "core/barrier_state.hpp"
+#include "locks/barrier_state.hpp"
 
 #include <gtest/gtest.h>
 
-namespace holdfast::core {
+namespace holdfast::locks {
 namespace {
 
 TEST(barrier_state_test, packs_and_unpacks_every_field) {
@@ -43,4 +43,4 @@ TEST(barrier_state_test, phase_wraps) {
 }
 
 }  // namespace
-}  // namespace holdfast::core
+}  // namespace holdfast::locks

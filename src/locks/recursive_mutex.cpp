@@ -1,7 +1,7 @@
 #include <holdfast/recursive_mutex.hpp>
 
 #include "core/async_acquire.hpp"
-#include "core/checks.hpp"
+#include "locks/checks.hpp"
 
 #include <atomic>
 #include <thread>
@@ -53,7 +53,7 @@ class reentrant {
 }  // namespace core
 
 recursive_mutex::recursive_mutex(const client& store, std::string name, acquire_options defaults)
-    : defaults_(core::checked_or_throw(store, name, std::move(defaults))),
+    : defaults_(locks::checked_or_throw(store, name, std::move(defaults))),
       state_(std::make_shared<core::reentrant>(store.core()->gate_for(name))) {}
 
 recursive_mutex::~recursive_mutex() = default;
@@ -69,7 +69,7 @@ bool recursive_mutex::lock_within(nanoseconds wait) {
   options.wait = wait;
   const auto got = state_->enter(options);
   if (got) return true;
-  if (core::is_no(got.error().code())) return false;
+  if (locks::is_no(got.error().code())) return false;
   throw lock_error(got.error());
 }
 

@@ -5,7 +5,7 @@
 
 #include <holdfast/client.hpp>
 
-namespace holdfast::core {
+namespace holdfast::locks {
 
 inline acquire_options checked_or_throw(const client& store, std::string_view name,
                                         acquire_options options) {
@@ -24,4 +24,4 @@ constexpr bool is_no(errc code) noexcept {
   return code == errc::busy || code == errc::timed_out || code == errc::cancelled;
 }
 
-}  // namespace holdfast::core
+}  // namespace holdfast::locks

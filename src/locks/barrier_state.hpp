@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace holdfast::core {
+namespace holdfast::locks {
 
 struct barrier_state {
   std::uint32_t phase = 0;
@@ -41,4 +41,4 @@ struct barrier_state {
   }
 };
 
-}  // namespace holdfast::core
+}  // namespace holdfast::locks

@@ -1,7 +1,7 @@
 #include <holdfast/barrier.hpp>
 
-#include "core/barrier_state.hpp"
 #include "core/counters.hpp"
+#include "locks/barrier_state.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace holdfast {
 
 namespace {
 
-using core::barrier_state;
+using locks::barrier_state;
 
 error absent(const std::string& name) {
   return {errc::not_held, fmt::format("barrier '{}' does not exist any more", name)};

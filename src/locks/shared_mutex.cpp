@@ -1,8 +1,8 @@
 #include <holdfast/shared_mutex.hpp>
 
 #include "core/async_acquire.hpp"
-#include "core/checks.hpp"
 #include "core/upgrade.hpp"
+#include "locks/checks.hpp"
 
 namespace holdfast {
 
@@ -19,9 +19,9 @@ error no_upgrades(const client& store) {
 
 shared_mutex::shared_mutex(const client& store, std::string name, acquire_options defaults)
     : store_(store),
-      defaults_(core::checked_or_throw(store, name, defaults)),
+      defaults_(locks::checked_or_throw(store, name, defaults)),
       writer_(store, std::move(name), std::move(defaults)) {
-  core::require(store.capabilities().shared, store, "shared mode");
+  locks::require(store.capabilities().shared, store, "shared mode");
 }
 
 shared_mutex::~shared_mutex() = default;
@@ -39,7 +39,7 @@ bool shared_mutex::lock_shared_within(nanoseconds wait) {
   options.wait = wait;
   auto got = acquire_shared(options);
   if (!got) {
-    if (core::is_no(got.error().code())) return false;
+    if (locks::is_no(got.error().code())) return false;
     throw lock_error(got.error());
   }
   std::lock_guard locked{guard_};

@@ -1,7 +1,7 @@
 #include <holdfast/counting_semaphore.hpp>
 
 #include "core/async_acquire.hpp"
-#include "core/checks.hpp"
+#include "locks/checks.hpp"
 
 #include <fmt/format.h>
 
@@ -23,8 +23,8 @@ counting_semaphore::counting_semaphore(const client& store, std::string name, st
     : store_(store),
       name_(std::move(name)),
       permits_(permits),
-      defaults_(core::checked_or_throw(store, name_, std::move(defaults))) {
-  core::require(store.capabilities().permits, store, "semaphores");
+      defaults_(locks::checked_or_throw(store, name_, std::move(defaults))) {
+  locks::require(store.capabilities().permits, store, "semaphores");
   if (permits < 1 || permits > max())
     throw lock_error(
         {errc::misconfigured, fmt::format("semaphore '{}' was given {} permits; it takes 1 to {}",
@@ -44,7 +44,7 @@ bool counting_semaphore::acquire_within(nanoseconds wait) {
   options.wait = wait;
   auto got = acquire_permits(1, options);
   if (!got) {
-    if (core::is_no(got.error().code())) return false;
+    if (locks::is_no(got.error().code())) return false;
     throw lock_error(got.error());
   }
   std::lock_guard locked{guard_};

@@ -1,14 +1,14 @@
 #include <holdfast/mutex.hpp>
 
 #include "core/async_acquire.hpp"
-#include "core/checks.hpp"
+#include "locks/checks.hpp"
 
 namespace holdfast {
 
 using core::lease_access;
 
 mutex::mutex(const client& store, std::string name, acquire_options defaults)
-    : defaults_(core::checked_or_throw(store, name, std::move(defaults))),
+    : defaults_(locks::checked_or_throw(store, name, std::move(defaults))),
       gate_(store.core()->gate_for(name)) {
   lease_access::prepare(held_, gate_);
 }
@@ -33,7 +33,7 @@ bool mutex::lock_within(nanoseconds wait) {
     lease_access::refill(held_, *got);
     return true;
   }
-  if (core::is_no(got.error().code())) return false;
+  if (locks::is_no(got.error().code())) return false;
   throw lock_error(got.error());
 }
 

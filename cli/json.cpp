@@ -1,6 +1,6 @@
 #include "json.hpp"
 
-#include "bench_report.hpp"
+#include "bench/report.hpp"
 #include "words.hpp"
 
 #include <nlohmann/json.hpp>

@@ -182,7 +182,9 @@ std::optional<std::string> resolve(const fs::path& root, const fs::path& file,
     const auto beside = (file.parent_path() / target.path).lexically_normal();
     if (fs::exists(root / beside)) return beside.generic_string();
   }
-  for (const char* include_root : {"include", "src", "."}) {
+  const auto top = file.begin()->string();  // a program finds its own headers from there
+  for (const std::string& include_root :
+       {std::string{"include"}, std::string{"src"}, top, std::string{"."}}) {
     const auto candidate = (include_root / fs::path{target.path}).lexically_normal();
     if (fs::exists(root / candidate)) return candidate.generic_string();
   }

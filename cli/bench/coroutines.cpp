@@ -1,5 +1,5 @@
 // Benchmark: many coroutines on one thread, each with a lock name of its own.
-#include "bench.hpp"
+#include "bench/bench.hpp"
 
 #include <holdfast/mutex.hpp>
 #include <holdfast/task.hpp>

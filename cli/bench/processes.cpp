@@ -3,7 +3,7 @@
 // The contenders are this same program, started with the hidden command bench-worker. They share a board in
 // memory with us: who is ready, when to begin and end, and what each has seen. They take the store's URL from the
 // environment, where other users cannot read it, and the kernel ends them with us, whatever ends us.
-#include "bench.hpp"
+#include "bench/bench.hpp"
 
 #include "exit_codes.hpp"
 #include "signals.hpp"

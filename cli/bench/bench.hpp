@@ -2,7 +2,7 @@
 #pragma once
 
 #include "args.hpp"
-#include "bench_report.hpp"
+#include "bench/report.hpp"
 
 #include <holdfast/client.hpp>
 

@@ -1,5 +1,5 @@
 // Benchmarks inside one process: pairs, threads, re-entry, hand-off between threads, renewals.
-#include "bench.hpp"
+#include "bench/bench.hpp"
 
 #include "text.hpp"
 

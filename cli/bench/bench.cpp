@@ -1,5 +1,5 @@
 // holdfast bench: which measurements, in what order, and how their result is shown.
-#include "bench.hpp"
+#include "bench/bench.hpp"
 
 #include "exit_codes.hpp"
 #include "json.hpp"

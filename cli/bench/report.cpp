@@ -1,4 +1,4 @@
-#include "bench_report.hpp"
+#include "bench/report.hpp"
 
 #include "table.hpp"
 #include "text.hpp"

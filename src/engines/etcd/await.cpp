@@ -1,16 +1,7 @@
 // Waiting: for one's turn, and for a change.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include "engines/awaiting.hpp"
-#include "support/parker.hpp"
-
 namespace holdfast::engines::etcd {
-
-namespace {
-
-constexpr std::uint32_t answered = 1, given_up = 2;
-
-}  // namespace
 
 // ---- for one's turn
 
@@ -26,25 +17,6 @@ progress etcd_engine::outcome_of(const ticket& place) {
   return out;
 }
 
-result<progress> etcd_engine::await(const ticket& place, const call& limits) {
-  const auto mine = book_.find(place.owner);
-  if (!mine) return progress{};
-  support::parker bed;
-  bool turn = false;
-  call only_stop;
-  only_stop.stop = limits.stop;
-  room_->for_grant(place.owner.sequence, only_stop, [&](std::optional<its_turn> news) {
-    turn = news.has_value();
-    bed.set(1);
-  });
-  cluster_->driver().post([this, mine] { lookout_->look_for(mine); });
-  if (bed.wait(limits.deadline) == 0) {
-    room_->look_again(place.owner.sequence);  // or the news is on its way already
-    bed.wait(steady_time::max());
-  }
-  return turn ? outcome_of(place) : progress{};
-}
-
 void etcd_engine::start_await(const ticket& place, const call& limits,
                               completion<progress>& done) noexcept {
   const auto mine = book_.find(place.owner);
@@ -57,13 +29,6 @@ void etcd_engine::start_await(const ticket& place, const call& limits,
 }
 
 // ---- for a change
-
-result<void> etcd_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                                const call& limits) {
-  awaiting<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
-}
 
 void etcd_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                               const call& limits, completion<void>& done) noexcept {
@@ -104,26 +69,15 @@ void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& n
 }
 
 // Proof: that the session lives, and that each very key is there.
-result<void> etcd_engine::renew(std::span<renewal> batch, const call& limits) {
-  struct proving {
-    support::parker bed;
-    std::optional<result<lease_view>> proof;
-  };
-  const auto question = std::make_shared<proving>();  // outlives us when the time is up
-  session_->prove(clock_.now(), limits.deadline, [question](result<lease_view> what) {
-    question->proof.emplace(std::move(what));
-    question->bed.set(answered);
-  });
-  const std::stop_callback wake{limits.stop, [question] { question->bed.set(given_up); }};
-  if (question->bed.wait(limits.deadline) != answered)
-    return error{errc::unavailable, how_.url + ": the session was not confirmed in time."};
-  if (!*question->proof) return std::move(*question->proof).error();
-  conclude_renewal(batch, **question->proof);
-  return confirm_verb(batch, {limits, true}).run();
+operation<void> etcd_engine::do_renew(std::span<renewal> batch, invocation how) {
+  const auto proven = co_await session_->proven_since(clock_.now(), how);
+  if (!proven) co_return proven.error();
+  conclude_renewal(batch, *proven);
+  co_return co_await confirm(batch, how);
 }
 
 // Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
-verb<void> etcd_engine::confirm_verb(std::span<renewal> batch, way how) {
+operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   std::vector<std::pair<renewal*, book::ref>> held;
   for (auto& one : batch)
     if (one.answer == renewal::verdict::held)

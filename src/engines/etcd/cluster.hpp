@@ -5,9 +5,9 @@
 // Thread-safe. What is started completes on the driver's thread, or at once.
 #pragma once
 
+#include "engines/common/operation.hpp"
 #include "engines/etcd/settings.hpp"
 #include "engines/etcd/tries.hpp"
-#include "engines/etcd/verb.hpp"
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
 
@@ -66,7 +66,7 @@ class cluster {
 
   // co_await: run or post, as the way says.
   class asking;
-  asking ask(const question& what, const way& how) noexcept;
+  asking ask(const question& what, const invocation& how) noexcept;
 
   // Of one member, without another try. For doctor.
   result<grpc::reply> run_at(std::size_t member, const question& what, const call& limits);
@@ -116,7 +116,7 @@ class cluster {
 
 class cluster::asking final : private handler {
  public:
-  asking(cluster& in, const question& what, const way& how) noexcept
+  asking(cluster& in, const question& what, const invocation& how) noexcept
       : in_(in), what_(what), how_(how) {}
   bool await_ready() {
     if (how_.blocks) got_.emplace(in_.run(what_, how_.limits));
@@ -135,12 +135,12 @@ class cluster::asking final : private handler {
   }
   cluster& in_;
   const question& what_;
-  const way& how_;
+  const invocation& how_;
   std::coroutine_handle<> caller_{};
   std::optional<answer> got_{};
 };
 
-inline cluster::asking cluster::ask(const question& what, const way& how) noexcept {
+inline cluster::asking cluster::ask(const question& what, const invocation& how) noexcept {
   return asking{*this, what, how};
 }
 

@@ -32,18 +32,9 @@ counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t v
 
 }  // namespace
 
-result<counter> etcd_engine::count(const counter_request& ask, const call& limits) {
-  return count_verb(ask, {limits, true}).run();
-}
-
-void etcd_engine::start_count(const counter_request& ask, const call& limits,
-                              completion<counter>& done) noexcept {
-  count_verb(ask, {limits, false}).start(done);
-}
-
 // Reads, and writes if nobody has written meanwhile; else reads again. Asked twice, an addition would count twice: a
 // write that is not answered is not repeated.
-verb<counter> etcd_engine::count_verb(const counter_request& ask, way how) {
+operation<counter> etcd_engine::do_count(const counter_request& ask, invocation how) {
   const auto key = counter_key(how_.root, ask.name);
   for (;;) {
     const question what{method::range, bytes_of(range_of(key))};
@@ -87,7 +78,7 @@ verb<counter> etcd_engine::count_verb(const counter_request& ask, way how) {
 }
 
 // 0: for ever.
-verb<std::int64_t> etcd_engine::counter_lease(nanoseconds keep, way how) {
+operation<std::int64_t> etcd_engine::counter_lease(nanoseconds keep, invocation how) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(keep).count();
   if (seconds <= 0 || seconds > longest_lease) co_return std::int64_t{0};
   rpc::LeaseGrantRequest ask;

@@ -15,7 +15,7 @@ void etcd_engine::note_fence(std::int64_t lease, const rpc::TxnResponse& said) {
 // The fence is moved on, so whatever was sent for this entry, and is still under way, will not be carried out. It may
 // have been until now: then the key is there, and its revision is not known. The same for a session that we have given
 // up: the store may still have it, and would take a late request. Only if it says that there is none is nothing to do.
-verb<bool> etcd_engine::end_doubt(book::ref mine, way how) {
+operation<bool> etcd_engine::end_doubt(book::ref mine, invocation how) {
   std::int64_t lease = 0;
   {
     const auto lock = book_.lock();

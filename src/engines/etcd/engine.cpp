@@ -85,7 +85,7 @@ result<std::unique_ptr<engine>> etcd_engine::open(const settings& how,
   // The session proves that the cluster answers, and shows which ttl it grants. One that is full grants none; then the
   // operator must be able to look all the same.
   nanoseconds granted = how.session;
-  const way here{soon, true};
+  const invocation here{soon, true};
   if (auto lease = self->session_->ensure(here).run()) {
     granted = lease->ttl;
   } else if (!self->session_->is_refused_for_space()) {
@@ -105,8 +105,9 @@ etcd_engine::~etcd_engine() {
   if (cluster_) cluster_->stop();
 }
 
-verb<etcd_engine::txn_answer> etcd_engine::transact(rpc::TxnRequest what, std::string_view name,
-                                                    txn_options with, way how) {
+operation<etcd_engine::txn_answer> etcd_engine::transact(rpc::TxnRequest what,
+                                                         std::string_view name, txn_options with,
+                                                         invocation how) {
   const question ask{method::txn, bytes_of(what), with.repeatable, with.at_once};
   auto said = co_await cluster_->ask(ask, how);
   if (!said.got) co_return about(std::move(said.got).error(), name);

@@ -11,21 +11,13 @@ using standing = place::standing;
 
 constexpr int rounds = 16;          // against a line that changes all the time
 constexpr int most_compares = 128;  // in one transaction (--max-txn-ops)
+using no_grants = std::vector<grant>;
 
 }  // namespace
 
 // ---- the way in
 
-result<entered> etcd_engine::enter(const request& ask, const call& limits) {
-  return enter_verb(ask, {limits, true}).run();
-}
-
-void etcd_engine::start_enter(const request& ask, const call& limits,
-                              completion<entered>& done) noexcept {
-  enter_verb(ask, {limits, false}).start(done);
-}
-
-verb<entered> etcd_engine::enter_verb(const request& ask, way how) {
+operation<entered> etcd_engine::do_enter(const request& ask, invocation how) {
   for (int attempt = 0;; ++attempt) {
     auto lease = session_->current();
     if (!lease) {
@@ -34,7 +26,7 @@ verb<entered> etcd_engine::enter_verb(const request& ask, way how) {
       lease = *made;
     }
     asker who{ask, book_.find_or_make(ask), {}, *lease};
-    auto inside = ask.replaces != nullptr ? upgrade_verb(who, how) : enter_plainly(who, how);
+    auto inside = ask.replaces != nullptr ? enter_upgrade(who, how) : enter_plainly(who, how);
     auto out = co_await inside;
     const bool ended = !out && out.error().code() == errc::unavailable && !session_->current();
     if (!ended || attempt > 0) co_return out;
@@ -42,8 +34,9 @@ verb<entered> etcd_engine::enter_verb(const request& ask, way how) {
   }
 }
 
-verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
+operation<entered> etcd_engine::enter_plainly(const asker& given, invocation how) {
   asker who = given;
+  if (++who.attempts > rounds) co_return failed(who, kept_changing(who.ask.name));
   who.key = name_key(*who.mine, who.ask, who.under, 0);
   if (is_queued(*who.mine)) {
     // Where do we stand? A question, which costs the cluster less than a transaction that could write.
@@ -51,7 +44,7 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
     auto seen = co_await look(who.ask.name, how);
     if (!seen) co_return std::move(seen).error();  // nothing has changed: core knows that we wait
     if (who.find_in(seen->of) != nullptr)
-      co_return co_await stand_verb(who, std::move(*seen), sent, how);
+      co_return co_await enter_or_wait(who, std::move(*seen), sent, how);
   }
   const auto leaving = book_.releasing(who.ask.name);
   const auto fence = session_->fence(who.under.id);
@@ -76,10 +69,10 @@ verb<entered> etcd_engine::enter_plainly(const asker& given, way how) {
     auto cleared = co_await clear_slot(who, seen.of, how);
     if (!cleared) co_return failed(who, std::move(cleared).error());
     const bool moved = session_->fence(who.under.id).modified != fence.modified;
-    if (moved || *cleared) co_return co_await enter_plainly(given, how);
-    if (!who.ask.wait) co_return co_await try_verb(who, std::move(seen), how);
+    if (moved || *cleared) co_return co_await enter_plainly(who, how);
+    if (!who.ask.wait) co_return co_await enter_without_waiting(who, std::move(seen), how);
   }
-  co_return co_await stand_verb(who, std::move(seen), sent, how);
+  co_return co_await enter_or_wait(who, std::move(seen), sent, how);
 }
 
 // Puts the key if nothing else is there. Otherwise it is put to the end of the line (if we wait), and the line is read.
@@ -115,7 +108,8 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who, const fence_view& f
 
 // ---- where we stand
 
-verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time sent, way how) {
+operation<entered> etcd_engine::enter_or_wait(const asker& who, sight seen, steady_time sent,
+                                              invocation how) {
   for (int round = 0; round < rounds; ++round) {
     const auto* own = who.find_in(seen.of);
     if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
@@ -142,7 +136,8 @@ verb<entered> etcd_engine::stand_verb(const asker& who, sight seen, steady_time 
 }
 
 // Without waiting: our key is not in the line, and comes into it only if that means that we hold.
-verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
+operation<entered> etcd_engine::enter_without_waiting(const asker& who, sight seen,
+                                                      invocation how) {
   for (int round = 0; round < rounds; ++round) {
     if (!seen.of.empty() && who.ask.capacity != seen.of.capacity())
       co_return co_await refuse_capacity(who, seen.of, false, how);
@@ -166,9 +161,9 @@ verb<entered> etcd_engine::try_verb(const asker& who, sight seen, way how) {
 
 // ---- by a mark
 
-verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
-                                                  const std::vector<const place*>& needed,
-                                                  way how) {
+operation<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
+                                                       const std::vector<const place*>& needed,
+                                                       invocation how) {
   using outcome = std::optional<entered>;
   if (seen.of.untouched().size() > most_at_once) {
     if (auto some = co_await touch_some(who, seen, how); !some) co_return std::move(some).error();
@@ -209,7 +204,7 @@ verb<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
 }
 
 // More waiters than go into one transaction: their keys are touched before, some at a time.
-verb<void> etcd_engine::touch_some(const asker& who, const sight& seen, way how) {
+operation<void> etcd_engine::touch_some(const asker& who, const sight& seen, invocation how) {
   rpc::TxnRequest out;
   const auto all = seen.of.untouched();
   for (std::size_t i = 0; i < most_at_once; ++i)
@@ -221,43 +216,78 @@ verb<void> etcd_engine::touch_some(const asker& who, const sight& seen, way how)
 
 // ---- several at once
 
-result<std::vector<grant>> etcd_engine::enter_all(std::span<const request> asks,
-                                                  const call& limits) {
-  return enter_all_verb(asks, {limits, true}).run();
-}
-
-void etcd_engine::start_enter_all(std::span<const request> asks, const call& limits,
-                                  completion<std::vector<grant>>& done) noexcept {
-  enter_all_verb(asks, {limits, false}).start(done);
-}
-
-verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> asks, way how) {
-  const std::vector<grant> none;
+operation<std::vector<grant>> etcd_engine::do_enter_all(std::span<const request> asks,
+                                                        invocation how) {
   for (const auto& ask : asks)
-    if (ask.mode != lock_mode::exclusive || ask.replaces != nullptr) co_return none;
-  auto lease = co_await session_->ensure(how);
-  if (!lease) co_return std::move(lease).error();
-  const auto fence = session_->fence(lease->id);
-  std::vector<asker> all;
-  std::vector<book::ref> leaving;
-  rpc::TxnRequest body;
-  expect_modified(body, fence.key, fence.modified);
-  add_range(*body.mutable_failure(), fence.key);
-  for (const auto& ask : asks) {
-    asker who{ask, book_.find_or_make(ask), {}, *lease};
-    who.key = name_key(*who.mine, ask, *lease, 0);
-    const auto releasing = book_.releasing(ask.name);
+    if (ask.mode != lock_mode::exclusive || ask.replaces != nullptr) co_return no_grants{};
+  for (int attempt = 0; attempt < rounds; ++attempt) {
+    auto in = co_await try_enter_all(asks, how);
+    if (!in) co_return std::move(in).error();
+    if (*in) co_return std::move(**in);
+  }
+  co_return kept_changing(asks.front().name);
+}
+
+// One transaction that puts all keys if nothing lies under any of the names.
+rpc::TxnRequest etcd_engine::enter_all_request(std::span<const asker> all, const lease_view& under,
+                                               std::vector<book::ref>& leaving) const {
+  const auto fence = session_->fence(under.id);
+  rpc::TxnRequest out;
+  expect_modified(out, fence.key, fence.modified);
+  add_range(*out.mutable_failure(), fence.key);
+  for (const auto& who : all) {
+    const auto releasing = book_.releasing(who.ask.name);
     leaving.insert(leaving.end(), releasing.begin(), releasing.end());
     const auto sweeps = keys_in(releasing);
-    expect_nothing(body, keys_of(how_.root, ask.name), sweeps);
-    for (const auto& one : sweeps) add_delete(*body.mutable_success(), one.key);
-    add_put(*body.mutable_success(), who.key, value_of(*who.mine), lease->id);
-    add_range(*body.mutable_failure(), who.key);
-    all.push_back(std::move(who));
+    expect_nothing(out, keys_of(how_.root, who.ask.name), sweeps);
+    for (const auto& one : sweeps) add_delete(*out.mutable_success(), one.key);
+    add_put(*out.mutable_success(), who.key, value_of(*who.mine), under.id);
+    add_range(*out.mutable_failure(), who.key);
   }
+  return out;
+}
+
+// What its answer grants: all of them, or none. An earlier try of the same request may have been carried out.
+result<std::vector<grant>> etcd_engine::read_all_entered(std::span<const asker> all,
+                                                         const rpc::TxnResponse& said,
+                                                         steady_time sent) {
+  std::vector<grant> out;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto created = said.header().revision();
+    if (!said.succeeded()) {
+      const auto& kvs = said.responses(static_cast<int>(i) + 1).response_range().kvs();
+      if (kvs.empty() || read_place(kvs[0]).owner != all[i].ask.owner) break;
+      created = kvs[0].create_revision();
+    }
+    const auto in = granted(all[i], sent, created, {static_cast<std::uint64_t>(created)});
+    if (in.what != entered::kind::granted)
+      return error{errc::outcome_unknown,
+                   fmt::format("{}: the session ended in between.", how_.url)};
+    out.push_back(in.granted);
+  }
+  if (out.empty() || out.size() == all.size()) return out;
+  const error why{errc::outcome_unknown,
+                  fmt::format("{}: only some of the locks are there.", how_.url)};
+  for (const auto& who : all) static_cast<void>(failed(who, why));
+  return why;
+}
+
+// The grants, or none; nothing: once more.
+operation<std::optional<std::vector<grant>>> etcd_engine::try_enter_all(
+    std::span<const request> asks, invocation how) {
+  using outcome = std::optional<std::vector<grant>>;
+  auto lease = co_await session_->ensure(how);
+  if (!lease) co_return std::move(lease).error();
+  std::vector<asker> all;
+  for (const auto& ask : asks) {
+    auto& who = all.emplace_back(asker{ask, book_.find_or_make(ask), {}, *lease});
+    who.key = name_key(*who.mine, ask, *lease, 0);
+  }
+  std::vector<book::ref> leaving;
+  auto body = enter_all_request(all, *lease, leaving);
   if (body.compare_size() > most_compares) {
     for (const auto& who : all) forget(who.mine, true);
-    co_return none;
+    co_return outcome{no_grants{}};
   }
   const auto sent = clock_.now();
   begin_sweep(leaving);
@@ -268,28 +298,9 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     co_return std::move(got).error();
   }
   for (const auto& who : all) note_repetition(*who.mine, got->repeated);
-  std::vector<grant> out;
-  const auto revision = got->said.header().revision();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    auto created = revision;
-    if (!got->said.succeeded()) {
-      const auto& kvs = got->said.responses(static_cast<int>(i) + 1).response_range().kvs();
-      if (kvs.empty() || read_place(kvs[0]).owner != asks[i].owner) break;
-      created = kvs[0].create_revision();  // an earlier try of this was it
-    }
-    const auto in = granted(all[i], sent, created, {static_cast<std::uint64_t>(created)});
-    if (in.what != entered::kind::granted)
-      co_return error{errc::outcome_unknown,
-                      fmt::format("{}: the session ended in between.", how_.url)};
-    out.push_back(in.granted);
-  }
-  if (out.size() == all.size()) co_return out;
-  if (!out.empty()) {  // an earlier try of this was it, and somebody has taken some of them away
-    const error why{errc::outcome_unknown,
-                    fmt::format("{}: only some of the locks are there.", how_.url)};
-    for (const auto& who : all) static_cast<void>(failed(who, why));
-    co_return why;
-  }
+  auto in = read_all_entered(all, got->said, sent);
+  if (!in) co_return std::move(in).error();
+  if (!in->empty()) co_return outcome{std::move(*in)};
   note_fence(lease->id, got->said);
   bool doubted = false;
   for (const auto& who : all) {
@@ -297,9 +308,9 @@ verb<std::vector<grant>> etcd_engine::enter_all_verb(std::span<const request> as
     if (!any) co_return std::move(any).error();
     doubted = doubted || *any;
   }
-  if (doubted) co_return co_await enter_all_verb(asks, how);
+  if (doubted) co_return outcome{};
   for (const auto& who : all) forget(who.mine, true);
-  co_return none;  // or the fence has moved: one after the other will do
+  co_return outcome{no_grants{}};  // or the fence has moved: one after the other will do
 }
 
 }  // namespace holdfast::engines::etcd

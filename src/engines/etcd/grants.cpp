@@ -163,7 +163,7 @@ error etcd_engine::failed(const asker& who, error why) {
 
 // For as long as it is free: the slot is ours, so whoever put that has gone, and its request came late or was not
 // cleared up.
-verb<bool> etcd_engine::clear_slot(const asker& who, const line& seen, way how) {
+operation<bool> etcd_engine::clear_slot(const asker& who, const line& seen, invocation how) {
   const auto* left = seen.find(who.key);
   if (left == nullptr || left->owner == who.ask.owner) co_return false;
   std::vector<stored> keys{{left->key, left->created}};
@@ -172,8 +172,8 @@ verb<bool> etcd_engine::clear_slot(const asker& who, const line& seen, way how) 
   co_return true;
 }
 
-verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, bool queued,
-                                           way how) {
+operation<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, bool queued,
+                                                invocation how) {
   const not_done why{
       errc::misconfigured,
       fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
@@ -191,6 +191,13 @@ verb<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, b
   }
   forget(who.mine, true);
   co_return why;
+}
+
+// A doubt, so core asks what became of it: some of what was tried may be there.
+error etcd_engine::kept_changing(std::string_view name) const {
+  return {errc::outcome_unknown,
+          fmt::format("Lock {} on {}: its queue changed faster than this client could enter it.",
+                      support::quoted(name), how_.url)};
 }
 
 }  // namespace holdfast::engines::etcd

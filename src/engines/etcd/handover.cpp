@@ -26,7 +26,7 @@ std::vector<heir> etcd_engine::heirs_of(const entry& holder) const {
 }
 
 // Not knowing them is no reason not to release.
-verb<void> etcd_engine::find_heirs(book::ref holder, way how) {
+operation<void> etcd_engine::find_heirs(book::ref holder, invocation how) {
   {
     const auto lock = book_.lock();
     const bool known = !holder->more_heirs || !holder->heirs.empty();
@@ -40,8 +40,8 @@ verb<void> etcd_engine::find_heirs(book::ref holder, way how) {
   co_return result<void>{};
 }
 
-verb<void> etcd_engine::call_next(std::string_view name, const line& seen, std::int64_t after,
-                                  std::int64_t until, way how) {
+operation<void> etcd_engine::call_next(std::string_view name, const line& seen, std::int64_t after,
+                                       std::int64_t until, invocation how) {
   const auto* next = seen.first_after(after);
   // Nobody need be called whom the one before it will hand over to.
   const bool asleep =

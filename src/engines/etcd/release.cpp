@@ -68,18 +68,9 @@ void etcd_engine::end_sweep(const std::vector<book::ref>& leaving, const result<
 
 // ---- release
 
-result<void> etcd_engine::release(const grant& held, const call& limits) {
-  return release_verb(held, {limits, true}).run();
-}
-
-void etcd_engine::start_release(const grant& held, const call& limits,
-                                completion<void>& done) noexcept {
-  release_verb(held, {limits, false}).start(done);
-}
-
 // From begin_release() on, which happens before this suspends, the key is gone in our own eyes. So whoever asks for the
 // same name afterwards finds it released, although requests may overtake each other on their way.
-verb<void> etcd_engine::release_verb(const grant& held, way how) {
+operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   const farewell until_done{*this};
   const auto mine = book_.find(held.owner);
   bool doubted = false;
@@ -89,7 +80,7 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
     doubted = *ended;
   }
   if (!mine || !book_.begin_release(*mine))
-    co_return co_await release_stranger_verb(held.name, held.owner, how);
+    co_return co_await release_unlisted(held.name, held.owner, how);
   const auto keys = keys_in({mine});
   if (keys.empty()) {
     forget(mine);
@@ -116,7 +107,7 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
   }();
   // Somebody took it away, and a late request of ours put it again: that goes, too.
   if (!got->said.succeeded() && doubted)
-    static_cast<void>(co_await release_stranger_verb(held.name, held.owner, how));
+    static_cast<void>(co_await release_unlisted(held.name, held.owner, how));
   forget(mine, true);
   // Gone, and perhaps by an earlier try of ours, or by a later request that took it along.
   if (!got->said.succeeded() && !got->repeated && !swept) co_return gone(held.name);
@@ -132,7 +123,8 @@ verb<void> etcd_engine::release_verb(const grant& held, way how) {
 }
 
 // Not in our book: it was lost, or this is said again. Whatever the store has of this owner goes.
-verb<void> etcd_engine::release_stranger_verb(std::string_view name, owner_id owner, way how) {
+operation<void> etcd_engine::release_unlisted(std::string_view name, owner_id owner,
+                                              invocation how) {
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   std::vector<stored> keys;
@@ -142,7 +134,8 @@ verb<void> etcd_engine::release_stranger_verb(std::string_view name, owner_id ow
   co_return co_await remove(name, std::move(keys), how);
 }
 
-verb<void> etcd_engine::remove(std::string_view name, std::vector<stored> keys, way how) {
+operation<void> etcd_engine::remove(std::string_view name, std::vector<stored> keys,
+                                    invocation how) {
   rpc::TxnRequest out;
   for (const auto& one : keys) add_delete(*out.mutable_success(), one);
   auto got = co_await transact(std::move(out), name, {}, how);
@@ -164,20 +157,11 @@ void etcd_engine::forget(const book::ref& which, bool is_gone) {
 
 // ---- leaving
 
-result<void> etcd_engine::leave(const ticket& place, const call& limits) {
-  return leave_verb(place, {limits, true}).run();
-}
-
-void etcd_engine::start_leave(const ticket& place, const call& limits,
-                              completion<void>& done) noexcept {
-  leave_verb(place, {limits, false}).start(done);
-}
-
-verb<void> etcd_engine::leave_verb(const ticket& place, way how) {
+operation<void> etcd_engine::do_leave(const ticket& place, invocation how) {
   const farewell until_done{*this};
   const auto mine = book_.find(place.owner);
   if (!mine) {
-    auto away = co_await release_stranger_verb(place.name, place.owner, how);
+    auto away = co_await release_unlisted(place.name, place.owner, how);
     if (!away && away.error().code() != errc::not_held) co_return std::move(away).error();
     co_return result<void>{};
   }
@@ -223,16 +207,7 @@ void etcd_engine::uncover(const book::ref& old) {
 
 // ---- settling
 
-result<entered> etcd_engine::settle(const request& ask, const call& limits) {
-  return settle_verb(ask, {limits, true}).run();
-}
-
-void etcd_engine::start_settle(const request& ask, const call& limits,
-                               completion<entered>& done) noexcept {
-  settle_verb(ask, {limits, false}).start(done);
-}
-
-verb<entered> etcd_engine::settle_verb(const request& ask, way how) {
+operation<entered> etcd_engine::do_settle(const request& ask, invocation how) {
   auto mine = book_.find(ask.owner);
   if (mine)
     if (auto ended = co_await end_doubt(mine, how); !ended)

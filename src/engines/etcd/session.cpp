@@ -1,11 +1,13 @@
 #include "engines/etcd/session.hpp"
 
 #include "engines/etcd/requests.hpp"
+#include "support/parker.hpp"
 
 #include <fmt/format.h>
 #include <sys/random.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace holdfast::engines::etcd {
 
@@ -92,7 +94,7 @@ lease_view session::install(const sent_one& made, nanoseconds ttl) {
   return *lease_;
 }
 
-verb<lease_view> session::ensure(way how) {
+operation<lease_view> session::ensure(invocation how) {
   if (const auto now = current()) co_return *now;
   bury_if_over(clock_.now());
   const auto wanted = candidate();
@@ -155,6 +157,36 @@ void session::prove(steady_time since, steady_time deadline, proof done) {
   }
   if (known) return done(std::move(*known));
   wake();
+}
+
+// The calling thread does not wait for longer than it may, whatever the driver's thread does.
+bool session::proving::await_ready() {
+  if (!how_.blocks) return false;
+  constexpr std::uint32_t answered = 1, given_up = 2;
+  struct letter_box {  // outlives us when the time is up
+    support::parker bed;
+    std::optional<result<lease_view>> proof;
+  };
+  const auto box = std::make_shared<letter_box>();
+  in_.prove(since_, how_.limits.deadline, [box](result<lease_view> what) {
+    box->proof.emplace(std::move(what));
+    box->bed.set(answered);
+  });
+  const std::stop_callback wake{how_.limits.stop, [box] { box->bed.set(given_up); }};
+  if (box->bed.wait(how_.limits.deadline) == answered) {
+    got_.emplace(std::move(*box->proof));
+  } else {
+    got_.emplace(error{errc::unavailable,
+                       in_.cluster_.how().url + ": the session was not confirmed in time."});
+  }
+  return true;
+}
+
+void session::proving::await_suspend(std::coroutine_handle<> caller) {
+  in_.prove(since_, how_.limits.deadline, [this, caller](result<lease_view> what) {
+    got_.emplace(std::move(what));
+    caller.resume();
+  });
 }
 
 void session::touch(std::int64_t lease) {

@@ -10,6 +10,7 @@
 // announced as lost already. We take it back in the background and make another.
 #pragma once
 
+#include "engines/common/operation.hpp"
 #include "engines/etcd/cluster.hpp"
 #include "engines/etcd/place.hpp"
 #include "engines/etcd/stream.hpp"
@@ -56,7 +57,7 @@ class session final : private stream::user {
   void end() noexcept;
 
   // The lease to put keys under. A new one is made if there is none.
-  verb<lease_view> ensure(way how);
+  operation<lease_view> ensure(invocation how);
   // The lease as it is; nothing: there is none, or it is over.
   std::optional<lease_view> current() const;
   // The cluster is full, and grants no leases.
@@ -68,6 +69,9 @@ class session final : private stream::user {
   // once, without locks: with what may be believed then, or with unavailable at the deadline.
   using proof = std::function<void(result<lease_view>)>;
   void prove(steady_time since, steady_time deadline, proof done);
+  // co_await: the same, for an operation.
+  class proving;
+  proving proven_since(steady_time since, const invocation& how) noexcept;
   // The fence of that lease, as it was last seen, and what was seen of it at a revision of the store.
   fence_view fence(std::int64_t lease) const;
   void note_fence(std::int64_t lease, std::int64_t modified, std::int64_t revision);
@@ -141,5 +145,24 @@ class session final : private stream::user {
   std::optional<net::reactor::timer_id> timer_;
   steady_time timer_at_{};
 };
+
+class session::proving {
+ public:
+  proving(session& in, steady_time since, const invocation& how) noexcept
+      : in_(in), since_(since), how_(how) {}
+  bool await_ready();
+  void await_suspend(std::coroutine_handle<> caller);
+  result<lease_view> await_resume() { return std::move(*got_); }
+
+ private:
+  session& in_;
+  const steady_time since_;
+  const invocation& how_;
+  std::optional<result<lease_view>> got_{};
+};
+
+inline session::proving session::proven_since(steady_time since, const invocation& how) noexcept {
+  return proving{*this, since, how};
+}
 
 }  // namespace holdfast::engines::etcd

@@ -33,7 +33,7 @@ error etcd_engine::gone(std::string_view name) const {
           fmt::format("Lock {} on {} is no longer held by us.", support::quoted(name), how_.url)};
 }
 
-verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
+operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how) {
   asker who = given;
   const auto old = book_.find(who.ask.replaces->owner);
   stored old_key;
@@ -77,13 +77,13 @@ verb<entered> etcd_engine::upgrade_verb(const asker& given, way how) {
   if (who.ask.wait) co_return ask_again(who.ask);
   auto doubted = co_await end_doubt(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await upgrade_verb(given, how);
+  if (*doubted) co_return co_await enter_upgrade(given, how);
   forget(who.mine);
   co_return entered{};
 }
 
 // Into the line: whoever comes from now on comes behind it.
-verb<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, way how) {
+operation<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, invocation how) {
   const auto fence = session_->fence(who.under.id);
   rpc::TxnRequest out;
   expect_created(out, old.key, old.created);
@@ -100,13 +100,9 @@ verb<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, way ho
 
 // ---- shrinking
 
-result<grant> etcd_engine::downgrade(const grant& held, lock_mode to, const call& limits) {
-  return downgrade_verb(held, to, {limits, true}).run();
-}
-
 // Looks first, and shrinks what was seen: a copy of this that is delivered late, when the key has changed again, has no
 // effect, and asked again it finds that it is done.
-verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how) {
+operation<grant> etcd_engine::do_downgrade(const grant& held, lock_mode to, invocation how) {
   for (;;) {
     const auto mine = book_.find(held.owner);
     const auto under = session_->current();
@@ -134,8 +130,8 @@ verb<grant> etcd_engine::downgrade_verb(const grant& held, lock_mode to, way how
 }
 
 // False: the key is no longer as it was seen.
-verb<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token token, lock_mode to,
-                               way how) {
+operation<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token token, lock_mode to,
+                                    invocation how) {
   std::int64_t granted_at = 0, lease = 0;
   bool has_heirs = false;
   {

@@ -32,7 +32,7 @@ void add_leases(const line& of, std::vector<std::int64_t>& to) {
 
 // ---- reading
 
-verb<etcd_engine::sight> etcd_engine::look(std::string_view name, way how) {
+operation<etcd_engine::sight> etcd_engine::look(std::string_view name, invocation how) {
   const auto range = keys_of(how_.root, name);
   const question what{method::range, bytes_of(range_of(range))};
   const auto said = co_await cluster_->ask(what, how);
@@ -47,7 +47,8 @@ verb<etcd_engine::sight> etcd_engine::look(std::string_view name, way how) {
 }
 
 // How long each lease lasts if nobody keeps it alive. What cannot be told is left out.
-verb<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64_t> leases, way how) {
+operation<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64_t> leases,
+                                                          invocation how) {
   times_left out;
   const auto own = session_->current();
   for (const auto id : leases) {
@@ -99,17 +100,8 @@ lock_info etcd_engine::describe(std::string_view name, const line& all,
   return out;
 }
 
-result<lock_info> etcd_engine::inspect(std::string_view name, const call& limits) {
-  return inspect_verb(name, {limits, true}).run();
-}
-
-void etcd_engine::start_inspect(std::string_view name, const call& limits,
-                                completion<lock_info>& done) noexcept {
-  inspect_verb(name, {limits, false}).start(done);
-}
-
 // What we are about to release is gone in our own eyes.
-verb<lock_info> etcd_engine::inspect_verb(std::string_view name, way how) {
+operation<lock_info> etcd_engine::do_inspect(std::string_view name, invocation how) {
   const auto leaving = keys_in(book_.releasing(name));
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
@@ -127,14 +119,9 @@ verb<lock_info> etcd_engine::inspect_verb(std::string_view name, way how) {
   co_return describe(name, seen->of, *left);
 }
 
-result<std::vector<lock_info>> etcd_engine::list(std::string_view prefix, std::size_t limit,
-                                                 const call& limits) {
-  return list_verb(prefix, limit, {limits, true}).run();
-}
-
 // Page by page, all at the revision of the first.
-verb<std::vector<lock_info>> etcd_engine::list_verb(std::string_view prefix, std::size_t limit,
-                                                    way how) {
+operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, std::size_t limit,
+                                                       invocation how) {
   const auto range = keys_from(std::string{how_.root}.append(prefix));
   auto ask = range_of(range);
   ask.set_limit(page);
@@ -170,12 +157,8 @@ verb<std::vector<lock_info>> etcd_engine::list_verb(std::string_view prefix, std
 
 // ---- taking away
 
-result<std::size_t> etcd_engine::revoke(std::string_view name, const call& limits) {
-  return revoke_verb(name, {limits, true}).run();
-}
-
 // Whoever waits is served by that, as by any release. What is created from now on has a larger token.
-verb<std::size_t> etcd_engine::revoke_verb(std::string_view name, way how) {
+operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation how) {
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   std::vector<stored> keys;

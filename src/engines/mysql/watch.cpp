@@ -1,5 +1,5 @@
 // Counters, and being told of changes.
-#include "engines/awaiting.hpp"
+#include "engines/common/awaiting.hpp"
 #include "engines/counter_rule.hpp"
 #include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"

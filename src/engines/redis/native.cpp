@@ -1,6 +1,6 @@
 #include "engines/redis/native.hpp"
 
-#include "engines/awaiting.hpp"
+#include "engines/common/awaiting.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
 

@@ -1,5 +1,5 @@
 // The native layout for those who look: operators, counters, and whoever watches for a change.
-#include "engines/awaiting.hpp"
+#include "engines/common/awaiting.hpp"
 #include "engines/redis/diagnose.hpp"
 #include "engines/redis/native.hpp"
 #include "engines/watching.hpp"

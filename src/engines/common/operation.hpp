@@ -1,12 +1,13 @@
-// A verb of the engine, written once as a coroutine and driven in two ways: run() on the calling thread, which blocks
-// in every call to the cluster and never suspends; or start(), which blocks nowhere and completes elsewhere.
+// An operation of an engine, written once as a coroutine and driven in two ways: run() on the calling thread, which
+// blocks in every call to the store and never suspends; or start(), which blocks nowhere and completes elsewhere.
 //
-//   verb<void> etcd_engine::release_verb(grant held, way how) {
-//     const auto got = co_await cluster_->ask(method::txn, body, how);
+//   operation<void> etcd_engine::do_release(const grant& held, invocation how) {
+//     const auto got = co_await cluster_->ask(question, how);
 //     ...
 //   }
-//   result<void> release(...) { return release_verb(held, {limits, true}).run(); }
-//   void start_release(..., done) { release_verb(held, {limits, false}).start(done); }
+//
+// remote_engine.hpp makes both faces of every verb of it. What is awaited inside is another operation, or something
+// that asks `how.blocks` in its await_ready().
 //
 // gcc 12 destroys the members of aggregate temporaries twice when they stand in a co_await expression (decision 0007):
 // what is passed in there has a name.
@@ -19,16 +20,16 @@
 #include <optional>
 #include <utility>
 
-namespace holdfast::engines::etcd {
+namespace holdfast::engines {
 
-// How a verb is driven, and how long it may take. The limits stay alive until the verb is done.
-struct way {
+// How an operation is driven, and how long it may take. The limits stay alive until it is done.
+struct invocation {
   const call& limits;
   bool blocks = false;
 };
 
 template <class T>
-class [[nodiscard]] verb {
+class [[nodiscard]] operation {
  public:
   struct promise_type;
   using handle = std::coroutine_handle<promise_type>;
@@ -38,7 +39,7 @@ class [[nodiscard]] verb {
     completion<T>* done = nullptr;
     std::coroutine_handle<> parent{};
 
-    // The last thing that happens in a verb. The frame may be gone when others hear of the outcome.
+    // The last thing that happens in an operation. The frame may be gone when others hear of the outcome.
     struct ending {
       bool await_ready() const noexcept { return false; }
       std::coroutine_handle<> await_suspend(handle self) const noexcept {
@@ -55,7 +56,7 @@ class [[nodiscard]] verb {
       void await_resume() const noexcept {}
     };
 
-    verb get_return_object() noexcept { return verb{handle::from_promise(*this)}; }
+    operation get_return_object() noexcept { return operation{handle::from_promise(*this)}; }
     std::suspend_always initial_suspend() const noexcept { return {}; }
     ending final_suspend() const noexcept { return {}; }
     void return_value(result<T> value) { outcome.emplace(std::move(value)); }
@@ -64,14 +65,14 @@ class [[nodiscard]] verb {
     }  // no memory: nothing else is thrown
   };
 
-  verb(verb&& from) noexcept : self_(std::exchange(from.self_, {})) {}
-  verb(const verb&) = delete;
-  verb& operator=(const verb&) = delete;
-  ~verb() {
+  operation(operation&& from) noexcept : self_(std::exchange(from.self_, {})) {}
+  operation(const operation&) = delete;
+  operation& operator=(const operation&) = delete;
+  ~operation() {
     if (self_) self_.destroy();
   }
 
-  // REQUIRES: the verb was made with way::blocks.
+  // REQUIRES: it was made with invocation::blocks.
   result<T> run() && {
     self_.resume();
     return std::move(*self_.promise().outcome);
@@ -83,7 +84,7 @@ class [[nodiscard]] verb {
     self.resume();
   }
 
-  // A verb as a step of another one.
+  // An operation as a step of another one.
   bool await_ready() const noexcept { return false; }
   std::coroutine_handle<> await_suspend(std::coroutine_handle<> parent) noexcept {
     self_.promise().parent = parent;
@@ -92,8 +93,8 @@ class [[nodiscard]] verb {
   result<T> await_resume() { return std::move(*self_.promise().outcome); }
 
  private:
-  explicit verb(handle self) noexcept : self_(self) {}
+  explicit operation(handle self) noexcept : self_(self) {}
   handle self_;
 };
 
-}  // namespace holdfast::engines::etcd
+}  // namespace holdfast::engines

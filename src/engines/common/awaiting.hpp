@@ -16,6 +16,7 @@ class awaiting final : public completion<T> {
     outcome_.emplace(std::move(outcome));
     bed_.set(1);
   }
+  bool is_there_by(steady_time deadline) noexcept { return bed_.wait(deadline) != 0; }
   result<T> get() {
     bed_.wait(steady_time::max());
     return std::move(*outcome_);

@@ -89,7 +89,8 @@ class client {
   const holdfast::capabilities& capabilities() const noexcept;
   // The address as it was given, with the password redacted.
   std::string url() const;
-  // A snapshot of this client's numbers (observer.hpp). Asks nobody, but walks over all its leases: not for a hot loop.
+  // A snapshot of this client's numbers (observer.hpp). Does not ask the store, but walks over all its leases: not for
+  // a hot loop.
   holdfast::metrics metrics() const;
 
   // ---- operators' view. One request each: they block for call_timeout at most, are not cancellable, and are not

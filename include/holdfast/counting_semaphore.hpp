@@ -26,9 +26,9 @@ class counting_semaphore {
  public:
   static constexpr std::size_t max() noexcept { return 1'000'000; }
 
-  // Asks nobody: a disagreement about `permits` shows when one is acquired. `defaults` serve the std face and
-  // async_acquire_permits(k). Throws lock_error: misconfigured for a bad name or bad options, or unless 1 <= permits
-  // <= max(); unsupported where the store has no semaphores (or no priorities). What the std face still has is
+  // Does not ask the store: a disagreement about `permits` shows when one is acquired. `defaults` serve the std face
+  // and async_acquire_permits(k). Throws lock_error: misconfigured for a bad name or bad options, or unless 1 <=
+  // permits <= max(); unsupported where the store has no semaphores (or no priorities). What the std face still has is
   // released by the destructor.
   counting_semaphore(const client& store, std::string name, std::size_t permits,
                      acquire_options defaults = {});

@@ -36,8 +36,8 @@ struct leader_info {
 
 class election {
  public:
-  // Asks nobody. `value` is shown to the others: at most 64 bytes of UTF-8 without control characters; it is the label
-  // of the lock. Throws lock_error misconfigured for a bad name or value.
+  // Does not ask the store. `value` is shown to the others: at most 64 bytes of UTF-8 without control characters; it is
+  // the label of the lock. Throws lock_error misconfigured for a bad name or value.
   election(const client& store, std::string name, std::string value = {});
 
   // Waits to become leader. Resign by releasing the lease (or dropping it). Blocking, cancellation and errors as those

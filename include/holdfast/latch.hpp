@@ -38,8 +38,8 @@ class latch {
   // (etcd) the creator's.
   latch(const client& store, std::string name, std::int64_t expected,
         nanoseconds keep = default_keep);
-  // Joins one that exists or will: until it is created, wait() waits and count_down() says not_held. Asks nobody.
-  // Throws lock_error misconfigured for a bad name. Changes made through this handle ask for default_keep.
+  // Joins one that exists or will: until it is created, wait() waits and count_down() says not_held. Does not ask the
+  // store. Throws lock_error misconfigured for a bad name. Changes made through this handle ask for default_keep.
   latch(const client& store, std::string name);
 
   // Takes n off and says what is left; at 0 the waiters go on. Of an open latch: 0, and no change. not_held when it

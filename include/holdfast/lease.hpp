@@ -64,7 +64,7 @@ class lease {
   // in the store is cleared up in the background.
   ~lease();
 
-  // May we act as holder at this moment? One look at the clock; never blocks, asks nobody.
+  // May we act as holder at this moment? One look at the clock; never blocks, never asks the store.
   bool valid() const noexcept;
   // Will it still be valid after `work`, if renewals stopped now? For work that cannot be interrupted. While
   // renewals go well the answer is yes for about two thirds of the ttl (or of capabilities().longest_validity),

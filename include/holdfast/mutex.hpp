@@ -59,7 +59,7 @@ nanoseconds saturate(const std::chrono::duration<Rep, Period>& wait) {
 
 class mutex {
  public:
-  // Asks nobody: a name exists in the store while it is in use. `defaults` serve the std face, acquire() and
+  // Does not ask the store: a name exists in the store while it is in use. `defaults` serve the std face, acquire() and
   // try_acquire(). Throws lock_error: misconfigured for a bad name or bad options, unsupported for a priority where the
   // store has none.
   mutex(const client& store, std::string name, acquire_options defaults = {});

@@ -1,4 +1,4 @@
-// recursive_mutex: a mutex that its owner may take again. Re-entry is counted in the handle and asks nobody.
+// recursive_mutex: a mutex that its owner may take again. Re-entry is counted in the handle, without the store.
 //
 //   void move(item& it) { std::scoped_lock guard{shelf}; take(it); put(it); }   // holdfast::recursive_mutex shelf
 //   void take(item& it) { std::scoped_lock guard{shelf}; ... }                  // on its own, or inside move()

@@ -30,7 +30,7 @@ namespace holdfast {
 
 class shared_mutex {
  public:
-  // Asks nobody. `defaults` serve the std face and the async_ functions without options. Throws lock_error:
+  // Does not ask the store. `defaults` serve the std face and the async_ functions without options. Throws lock_error:
   // misconfigured for a bad name or bad options, unsupported where the store has no shared mode (or no priorities).
   shared_mutex(const client& store, std::string name, acquire_options defaults = {});
   shared_mutex(const shared_mutex&) = delete;
@@ -46,8 +46,9 @@ class shared_mutex {
   void lock_shared();
   bool try_lock_shared();
   // Ends one read that was begun through this handle, by whatever thread: a valid one if there is one, so that reads
-  // that were lost do not stand for those that are over. Sends the release without waiting for the answer; the observer
-  // hears of a failure. REQUIRES: such a read is open. Without one it does nothing, and tells nobody.
+  // that were lost do not stand for those that are over. Sends the release without waiting for the answer; the
+  // observer hears of a failure. REQUIRES: such a read is open. Without one it does nothing, and the observer does not
+  // hear of it.
   void unlock_shared() noexcept;
   template <class Rep, class Period>
   bool try_lock_for(const std::chrono::duration<Rep, Period>& wait) {
@@ -87,10 +88,10 @@ class shared_mutex {
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_upgradeable(acquire_options&&));
   async<lease> async_acquire_upgradeable() { return async_acquire_upgradeable(defaults_); }
 
-  // exclusive -> shared or upgradeable, upgradeable -> shared, with the same token, ttl and max_hold; those who fit now
-  // are let in. Tokens of lost() stay good. Blocks for call_timeout at most, twice that when the first answer is lost;
-  // not cancellable. On failure the lease is what it was (or lost), except for outcome_unknown: then it counts as what
-  // it should be, and the store is asked in the background until it agrees.
+  // exclusive -> shared or upgradeable, upgradeable -> shared, with the same token, ttl and max_hold; waiters that fit
+  // now are let in. Tokens of lost() stay good. Blocks for call_timeout at most, twice that when the first answer is
+  // lost; not cancellable. On failure the lease is what it was (or lost), except for outcome_unknown: then it counts as
+  // what it should be, and the store is asked in the background until it agrees.
   //   not_held        `held` is empty                lost         it was lost, or the store says so now
   //   misconfigured   it is of another lock, or its mode cannot shrink to `to`; a forked child
   //   unavailable     the store is away, or an earlier change of mode is still being cleared up

@@ -31,8 +31,8 @@ struct stripe_lease {
 
 class striped_mutex {
  public:
-  // Stripes are the locks `name/0` ... `name/n-1`. Asks nobody. Throws lock_error misconfigured for a bad name, one
-  // that gets too long by its numbers, or unless 1 <= n <= 4096.
+  // Stripes are the locks `name/0` ... `name/n-1`. Does not ask the store. Throws lock_error misconfigured for a bad
+  // name, one that gets too long by its numbers, or unless 1 <= n <= 4096.
   striped_mutex(const client& store, std::string name, std::size_t stripes);
 
   // The same stripe for the same key on every machine and in every version (FNV-1a of its bytes). Any bytes will do.

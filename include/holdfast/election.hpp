@@ -52,8 +52,8 @@ class election {
   // Returns when the leader's term is no longer `seen` (0: there was no leader), with the new state; at once if it is
   // another already. Terms in between may be missed, and a change is seen as soon as the store tells it (poll: with the
   // next look). timed_out after `limit` (0 or less: one look), cancelled by `stop`; a look that is on its way is not
-  // interrupted, so call_timeout later at most. Unlike a lock's wait it does not sit out an outage: unavailable, and
-  // what else leader() may say, ends it.
+  // interrupted, so call_timeout later at most. Unlike the wait for a lock it has no patience with an outage:
+  // unavailable, and what else leader() may say, ends it at once.
   result<std::optional<leader_info>> observe(fencing_token seen, nanoseconds limit = forever,
                                              std::stop_token stop = {}) const;
   // The same for coroutines; blocks no thread (async.hpp). The handle may go while it waits.

@@ -53,7 +53,8 @@ class observer {
   virtual void settled(std::string_view name, bool adopted) { (void)name, (void)adopted; }
 };
 
-// Counts by powers of two: bucket i holds durations in [2^i, 2^(i+1)) ns.
+// Counts by powers of two: bucket i holds durations in [2^i, 2^(i+1)) ns, the last one also everything longer (more
+// than three days).
 struct histogram {
   std::array<std::uint64_t, 48> buckets{};
   std::uint64_t count = 0;

@@ -1,8 +1,8 @@
 // A store's address: scheme:[//[user[:password]@]host[:port][,host...]][/path][?key=value&...]
 //
 //   file:                                    the embedded store of this user
-//   redis://cache.example:6379/locks?db=2    one server
-//   etcd://a,b,c:2379/locks                  a cluster
+//   redis://cache.example:6379/2             one server, its database 2
+//   etcd://a:2379,b:2379,c:2379/locks        a cluster, with a prefix for all names
 //
 // Parsed and validated once, here, for every engine: programs pass text to client::open() and need this header only to
 // look at an address before that, or to write an engine. The password never leaves through anything that prints: str()

@@ -46,8 +46,8 @@ enum class errc {
   protocol,
 };
 
-// The category of errc. Codes that have a portable twin compare equal to it (timed_out == std::errc::timed_out, busy ==
-// std::errc::device_or_resource_busy ...); lost and outcome_unknown have none.
+// The category of errc. A std::error_code of ours compares equal to its portable twin (timed_out to
+// std::errc::timed_out, busy to std::errc::device_or_resource_busy ...); lost and outcome_unknown have none.
 const std::error_category& error_category() noexcept;
 
 inline std::error_code make_error_code(errc code) noexcept {

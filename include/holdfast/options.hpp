@@ -44,7 +44,7 @@ struct acquire_options {
   // alone, also when it was handed on inside the process. valid() does not look at it: it turns false when the thread
   // of the client that keeps the times has noticed.
   nanoseconds max_hold{0};
-  // See types.hpp. About the store's queue only: inside a client exclusive acquires queue in their order of arrival.
+  // See types.hpp. About the store's queue only: inside a client exclusive acquires queue by priority, then arrival.
   queue_order order = queue_order::fifo;
   // Higher enters earlier; equal priorities keep the queue order. A holder is never interrupted. Other than 0 only
   // where capabilities().priorities; unsupported elsewhere.

@@ -56,7 +56,7 @@ const char* to_string(lock_mode mode) noexcept;
 //   barging  it takes the lock: faster for short holds, but a stream of newcomers can overtake the waiters for long
 //
 // A barging request that finds the lock held queues like any other. Inside one client all requests for an exclusive
-// lock queue in their order of arrival, whatever is said here; and nothing overtakes an upgrade.
+// lock queue by priority, then by arrival, whatever is said here; and nothing overtakes an upgrade.
 enum class queue_order : std::uint8_t { fifo, barging };
 
 }  // namespace holdfast

@@ -1,4 +1,13 @@
-// What a store can promise, as data. Core, CLI and tests ask for a capability; nobody asks for a name.
+// What a store can promise, as data. Core, the command line and the tests ask for a capability, never for the name of
+// an engine; programs should do the same.
+//
+//   const auto& can = client.capabilities();
+//   if (can.fencing != holdfast::fencing_strength::strict) warn(can.token_scope);
+//   if (!can.shared) return use_a_plain_mutex();            // a shared_mutex would throw unsupported
+//
+// Found out when the client is opened, and constant from then on. For a server they say what is true of a server that
+// is set up as the engine's guide asks; client::diagnose() looks whether this one is. `exclusion` and `limits` say
+// under which assumptions the rest holds: read those first.
 #pragma once
 
 #include <holdfast/types.hpp>
@@ -7,33 +16,48 @@
 
 namespace holdfast {
 
-enum class wakeup_kind { push, poll };             // does the store tell waiters, or do we ask?
-enum class expiry_clock { local_steady, server };  // whose clock ends a dead holder's grant?
+// push: the store tells a waiter that it may have its turn. poll: the client asks again and again, so a waiter is late
+// by up to one interval.
+enum class wakeup_kind { push, poll };
+// Whose clock ends the grant of a dead or silent holder: this machine's steady clock, or the server's.
+enum class expiry_clock { local_steady, server };
+// Where fencing tokens come from.
 enum class token_origin { counter, server_time, store_revision };
+// strict: tokens of a name rise for the life of the store. best_effort: as long as the store keeps its data and its
+// clock (capabilities::token_scope says which). none: do not fence with them.
 enum class fencing_strength { strict, best_effort, none };
 
 struct capabilities {
-  std::string engine;  // for people to read, never to branch on
+  // For people to read, never to branch on.
+  std::string engine;
 
-  bool fifo = false;  // first come, first served; dead waiters are skipped
-  bool priorities = false;
+  // ---- what there is. What is not there is refused as unsupported, at construction or by the call.
+  // First come, first served between clients; dead waiters are skipped. Without it waiters are served in any order, and
+  // queue_order says nothing.
+  bool fifo = false;
+  bool priorities = false;     // acquire_options::priority other than 0
   bool shared = false;         // shared_mutex
   bool upgrade = false;        // upgradeable reads
   bool permits = false;        // counting_semaphore
   bool counters = false;       // latch, barrier
-  bool counters_apart = true;  // a counter may have the name of a lock
-  bool observe = false;        // election::observe and latch waits are pushed, not polled
-  bool atomic_multi = false;   // lock_all in one round trip; else in sorted order
-  bool listing = false;        // list, inspect, revoke
-  bool cross_process = false;
-  bool immediate = false;         // verbs other than await and watch answer without I/O
-  bool survives_restart = false;  // do grants outlive a restart of the store itself?
+  bool counters_apart = true;  // a latch or barrier may have the name of a lock
+  // election::observe and the waits of latch and barrier are pushed. Without it they are polled, and work all the same.
+  bool observe = false;
+  // lock_all tries all names in one atomic step first; else it takes them one after the other in sorted order.
+  bool atomic_multi = false;
+  bool listing = false;        // client::list, inspect and revoke; election::leader and observe
+  bool cross_process = false;  // else only clients of this process meet in it
+  bool immediate = false;      // verbs other than await and watch answer without I/O
+  // Grants outlive a restart of the store itself (of the server, or for a store of this machine: a reboot).
+  bool survives_restart = false;
 
   wakeup_kind wakeup = wakeup_kind::poll;
   expiry_clock clock = expiry_clock::server;
   token_origin token = token_origin::counter;
   fencing_strength fencing = fencing_strength::none;
 
+  // ---- times. Declared by the engine, for a machine that lets the waiter run; no promise of the operating system.
+  // The ttl of a client or an acquire must lie in this range, ends included; else misconfigured.
   nanoseconds min_ttl{};
   nanoseconds max_ttl{};
   // A holder's process dies: others have the lock within this. 0 means "within the ttl".
@@ -45,12 +69,13 @@ struct capabilities {
   nanoseconds longest_validity{};
   // What decides longest_validity, for the sentence of a loss: "grace=3s in the store's address". Empty: the ttl.
   std::string validity_setting;
-  // Taken off every validity for clock-rate drift between us and whoever decides expiry, in parts per
-  // million of the ttl, plus a constant.
+  // Taken off every validity, so that the holder stops believing before the store lets others in: for the drift between
+  // our clock and the one that decides expiry, in parts per million of the ttl, plus a constant.
   unsigned drift_ppm = 0;
   nanoseconds margin{};
 
-  // Sentences for `holdfast explain`: what is guaranteed under which assumption, and the limits.
+  // ---- sentences for people, printed by `holdfast explain`. Their wording may change with any version.
+  // Under which assumption there is one holder at a time; over what scope tokens rise; what else to know.
   std::string exclusion;
   std::string token_scope;
   std::string limits;

@@ -3,10 +3,24 @@
 //   auto client = holdfast::client::open("file:");          // the embedded store of this user
 //   holdfast::mutex stock{client, "stock/sku-42"};
 //
-// Copies share it; locks and leases keep it alive; the last one gone ends the session, which releases
-// whatever was still held. Whoever drops that last handle waits until its threads have ended and its hooks have run
-// (but not inside such a hook, nor in a coroutine that it resumed). Thread-safe. Not usable in a forked child: there
-// every call is refused as misconfigured, and the child owns none of the parent's locks (fork and exec is fine).
+// Open one per process and store, and share it: it has threads of its own, and threads of one client hand a lock to
+// each other faster than the store could. Copies share it; locks and leases keep it alive; the last of these handles
+// ends the session when it goes, which releases whatever was still held.
+//
+// Threads. All members, and all handles made from a client, may be used from any thread at once. The client's own
+// threads renew leases, announce losses, call the observer and resume coroutines. Hooks, callbacks and coroutines have
+// threads apart from the one that renews, so user code cannot cost a lease (but see client_options::resume).
+//
+// The end. The thread that drops the last handle waits until the client's threads have ended and its hooks have run,
+// except inside such a hook or in a coroutine that the client resumed: there the client is taken apart on another
+// thread. That takes milliseconds, or some seconds when the store does not answer while leases are still to be given
+// back, plus the time of the hooks that are still to run.
+//
+// Crash. Nothing needs to run: the store notices (capabilities().dead_holder_bound, or the ttl) and lets others in.
+//
+// Fork. Not usable in a forked child: there every call that would ask the store is refused as misconfigured, valid() is
+// false, and the child owns none of the parent's locks; destroying its copies leaves the parent's alone. Make no new
+// handles from it there, either; open a new client. (fork and exec is fine.)
 #pragma once
 
 #include <holdfast/capabilities.hpp>
@@ -27,48 +41,78 @@ namespace core {
 class client_core;
 }
 
+// Options of a client, constant after it was opened. An aggregate: write only what you change. Wrong values are refused
+// by open() as misconfigured.
 struct client_options {
   // ---- behaviour
-  nanoseconds ttl = std::chrono::seconds{10};          // default liveness bound of its leases
-  nanoseconds call_timeout = std::chrono::seconds{5};  // bound on one round trip to the store
-  // Threads of this process hand a lock to each other without asking the store, at most this often and this
-  // long while others wait for it. 0 turns it off.
+  // Default liveness bound of its leases (acquire_options::ttl). From capabilities().min_ttl to max_ttl.
+  nanoseconds ttl = std::chrono::seconds{10};
+  // Bound on one round trip to the store, and the patience of an acquire with a store that is unavailable. Above 0, at
+  // most 1 h. Does not bound a wait in the queue (acquire_options::wait does), nor open().
+  nanoseconds call_timeout = std::chrono::seconds{5};
+  // Threads and coroutines of this client hand an exclusive lock to each other without asking the store, and
+  // with the same token. While other clients wait for it, at most this often and for this long after the store
+  // granted it; while none does, without bound. handoff_limit 0 turns it off; a negative time is misconfigured.
+  // See also acquire_options::own_token.
   unsigned handoff_limit = 64;
   nanoseconds handoff_time = std::chrono::milliseconds{20};
   // ---- for humans and tools
+  // Hears what happens (observer.hpp). Kept until the client has ended.
   std::shared_ptr<holdfast::observer> observer{};
-  // Where coroutines go on; must run what it is given exactly once. Unset: on the client's own thread.
+  // Where coroutines go on: called with the continuation, on any thread of the client's or of the engine's; it must run
+  // that exactly once, on whatever thread, and should return without blocking or throwing. A continuation that is
+  // dropped leaves its coroutine suspended for ever. To run it in place is allowed, but then the coroutine holds up
+  // that thread, and with it perhaps renewals. Unset: on one thread of the client's, which serves all its coroutines.
   std::function<void(std::function<void()>)> resume{};
-  const holdfast::clock* clock = nullptr;  // tests only
+  // Tests only. Must outlive the client.
+  const holdfast::clock* clock = nullptr;
 };
 
+// A handle of the connection; copying it costs a reference count. Never empty, except moved-from: then it may only be
+// assigned to or destroyed.
 class client {
  public:
+  // Opens the store, which proves that it answers, and starts the client's threads. Blocks while the engine connects:
+  // hardly for the embedded stores, up to 5 s for the servers of today. Not cancellable.
   // Throws lock_error: misconfigured (bad URL or option), unsupported (no such engine in this build), denied,
-  // unavailable, protocol (the store's data is damaged or of another version).
+  // unavailable (also when no thread could be started), protocol (the store's data is damaged or of another version).
   static client open(std::string_view url, client_options options = {});
+  // The same, with the failure as a value.
   static result<client> try_open(std::string_view url, client_options options = {});
-  // For tests and for engines of your own: the factory is called with what every engine is opened with.
+  // For tests and for engines of your own: the factory is called once, before this returns, with what every engine is
+  // opened with. The URL must parse; its scheme is the factory's business.
   using engine_factory = std::function<result<std::unique_ptr<engine>>(const engine_config&)>;
   static result<client> try_open_with(const engine_factory& make, std::string_view url,
                                       client_options options = {});
 
+  // What this store can do (capabilities.hpp). Lives as long as the client.
   const holdfast::capabilities& capabilities() const noexcept;
-  std::string url() const;  // redacted
+  // The address as it was given, with the password redacted.
+  std::string url() const;
+  // A snapshot of this client's numbers (observer.hpp). Does not ask the store, but walks over all its leases: not for
+  // a hot loop.
   holdfast::metrics metrics() const;
 
-  // Operators' view; unsupported where the store cannot list.
+  // ---- operators' view. One request each: they block for call_timeout at most, are not cancellable, and are not
+  // repeated when the store is away. unsupported where capabilities().listing is false, misconfigured in a forked
+  // child; else what the store says: unavailable, denied, protocol, outcome_unknown.
+  //
+  // The names under `prefix` (all, if empty) that have a holder or a waiter, sorted, at most `limit`, each with both.
+  // Names that change meanwhile may be missing or be shown as they were.
   result<std::vector<lock_info>> list(std::string_view prefix = {},
                                       std::size_t limit = 10'000) const;
+  // One name. One that is not in use is no error: it has neither holders nor waiters. misconfigured for a bad name.
   result<lock_info> inspect(std::string_view name) const;
-  // Force-release: ends every grant of the name and raises the fence. The holders learn of it as
-  // loss. Returns how many there were.
+  // Force-release: ends every grant of the name, raises the fence, and lets the waiters in. Holders learn of it as
+  // loss, at once where the store can tell them, else with their next renewal: until then they may still act, and only
+  // a fence keeps them out. Returns how many grants there were; 0 is no error. After outcome_unknown look again.
   result<std::size_t> revoke(std::string_view name) const;
 
-  // Looks at the real server's configuration: does it keep what capabilities() promises?
+  // Looks at the real server's configuration: does it keep what capabilities() promises? Changes nothing. Empty where
+  // there is no server. Blocks for about call_timeout at most; errors as above, except unsupported.
   result<std::vector<finding>> diagnose() const;
 
-  // For our own handles.
+  // For our own handles; no part of the interface.
   const std::shared_ptr<core::client_core>& core() const noexcept { return core_; }
 
  private:
@@ -76,14 +120,15 @@ class client {
   std::shared_ptr<core::client_core> core_;
 };
 
-// The URL schemes this build can open, sorted.
+// The URL schemes this build can open, sorted; without their colon.
 std::vector<std::string> known_schemes();
 
 // What must be set up in stores of this scheme before their first use, as text for the store's own command line
-// ("mysql": tables). Empty where nothing must; unsupported when this build has no such scheme.
+// ("mysql": tables). Touches no store. Empty where nothing must be; unsupported when this build has no such scheme.
 result<std::string> schema_of(std::string_view scheme);
 
-// The embedded default, "file:" with its path spelt out.
+// The embedded default: "file:" with the path of this user's store spelt out, or "memory:" in a build without file:.
+// Does not open or create it.
 std::string default_store();
 
 }  // namespace holdfast

@@ -1,21 +1,28 @@
-// The engine contract: one attempt of each verb on one store.
+// The engine contract: one attempt of each verb on one store. For authors of engines; programs need it only for the
+// records that operators look at (lock_info, holder_info, finding).
 //
-// An engine does not retry, does not decide how long to wait and knows no policy: that exists once, in
-// core. Names, ttls and permits arrive validated. Verbs may be called from any thread at any time.
-// Nothing here throws except for lack of memory.
+// An engine does not retry, does not decide how long to wait and knows no policy: that exists once, in core. Names,
+// ttls and permits arrive validated. Verbs may be called from any thread at any time. Nothing here throws except for
+// lack of memory.
 //
 // Certain and uncertain failures are told apart by type (error.hpp): after an error that is_not_done() the request had
-// no effect and will never have one; any other is a doubt, and core settles it before anybody relies on it. A refusal
+// no effect and will never have one; any other is a doubt, and core settles it before a caller relies on it. A refusal
 // that the server gave to this very request (denied, protocol ...) is a not_done; without that word it is a doubt.
 //
-// Two drivers, one meaning. The plain verbs may block the calling thread, until call.deadline at the
-// latest; the start_ verbs must not block and complete through a completion, on any thread, possibly
-// before they return. For stores that answer without I/O the default start_ verbs call the plain ones.
+// Two drivers, one meaning. The plain verbs may block the calling thread, until call.deadline at the latest; the start_
+// verbs must not block and complete through a completion, on any thread, possibly before they return. For stores that
+// answer without I/O the default start_ verbs call the plain ones.
 //
-// The weights. Every mode is one rule: an entry may enter when its weight plus the weights of the holders
-// (and, in fifo order, of those who wait before it) fits the capacity. A writer weighs the whole
-// capacity, a reader 1, an upgradeable reader just over one half (so two exclude each other but not the
-// readers), k permits weigh k of n. An engine implements that rule and nothing else.
+// Time. call.deadline and all sleeping are of std::chrono::steady_clock; grant.valid_from is of engine_config::clock,
+// from which belief in a lease is counted. Keep the two apart: after a suspend they differ.
+//
+// Fork. In a forked child the verbs must be refused (misconfigured, not_done), and the destructor must leave the
+// parent's session alone. Core refuses most calls before they get here.
+//
+// The weights. Every mode is one rule: an entry may enter when its weight plus the weights of the holders (and, in fifo
+// order, of the waiters before it) fits the capacity. A writer weighs the whole capacity, a reader 1, an upgradeable
+// reader just over one half (so two exclude each other but not the readers), k permits weigh k of n. An engine
+// implements that rule and nothing else.
 #pragma once
 
 #include <holdfast/capabilities.hpp>
@@ -35,18 +42,20 @@
 
 namespace holdfast {
 
-inline constexpr std::uint64_t rw_capacity = std::uint64_t{1}
-                                             << 30;  // of every lock that is not a semaphore
+// The capacity of every lock that is not a semaphore, and the weight of its writer.
+inline constexpr std::uint64_t rw_capacity = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t upgradeable_weight = rw_capacity / 2 + 1;
 
 // How long one call may take. Past the deadline, or once stop is requested, a verb returns promptly, whatever the
 // server does: a request that was sent by then is in doubt. The deadline is an instant of std::chrono::steady_clock.
+// Stores that are `immediate` get none for enter and release.
 struct call {
   steady_time deadline = steady_time::max();
   std::stop_token stop{};
 };
 
-// What the store agreed to. `name` points into storage that core keeps alive as long as the grant.
+// What the store agreed to: one holder of one lock. `name` points into storage that core keeps alive as long as the
+// grant. Handed back by core to renew, release and downgrade, as a copy.
 struct grant {
   std::string_view name;
   owner_id owner;
@@ -58,17 +67,20 @@ struct grant {
   // is never later than the store's own end of this grant, however it came: by an answer, a message, a hand-over by
   // another client, a renewal or settle.
   steady_time valid_from;
+  // What the store granted: what was asked for, or less (capabilities::longest_validity).
   nanoseconds ttl{};
-  std::uint64_t handle = 0;  // the engine's own business
+  // The engine's own business; core only copies it.
+  std::uint64_t handle = 0;
 };
 
+// What is asked of enter, enter_all and settle. The views live until the verb has returned or completed.
 struct request {
   std::string_view name;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = rw_capacity;
   std::uint64_t capacity = rw_capacity;
-  owner_id
-      owner;  // of one attempt: after it was given back, left or settled as "nothing" it never comes again
+  // Of one attempt: after it was given back, left or settled as "nothing" it never comes again.
+  owner_id owner;
   nanoseconds ttl{};
   queue_order order = queue_order::fifo;
   int priority = 0;
@@ -81,37 +93,44 @@ struct request {
   std::atomic<std::uint64_t>* memo = nullptr;
 };
 
-// A place in the queue.
+// A place in the queue. Good until it is left or granted; if the store has forgotten it meanwhile, the next enter with
+// the same owner makes a new one.
 struct ticket {
   std::string_view name;
   owner_id owner;
   std::uint64_t handle = 0;
-  // Ask again (enter) at this time even if nothing was heard: the back-stop for lost messages, and the
-  // only clock of stores that cannot push.
+  // Ask again (enter) at this time even if nothing was heard: the back-stop for lost messages, and the only clock of
+  // stores that cannot push.
   steady_time recheck_at = steady_time::max();
   bool replacing = false;  // of a request with `replaces`; set by core
 };
 
+// The answer to enter and settle.
 struct entered {
+  // granted: it is ours. waiting: it is queued. busy: enter was asked not to wait; settle knows nothing of the owner.
   enum class kind : std::uint8_t { granted, waiting, busy };
   kind what = kind::busy;
   grant granted;   // when granted
   ticket waiting;  // when waiting
 };
 
+// The answer to await.
 struct progress {
-  bool is_granted =
-      false;  // else: the ticket may have moved, or time is up; ask again with enter()
+  // Else the ticket may have moved, or time is up: ask again with enter().
+  bool is_granted = false;
   grant granted;
 };
 
+// One lease in a call of renew.
 struct renewal {
+  // held: still ours, from valid_from on for its ttl. lost: gone for certain. unknown: not found out; nothing changes.
   enum class verdict : std::uint8_t { held, lost, unknown };
   const grant* held = nullptr;        // in
   verdict answer = verdict::unknown;  // out
   steady_time valid_from;             // out, when held
 };
 
+// One holder or waiter as operators see it, at one moment. What the store does not know is empty or 0.
 struct holder_info {
   owner_id owner;
   lock_mode mode = lock_mode::exclusive;
@@ -120,11 +139,13 @@ struct holder_info {
   nanoseconds age{};         // since granted, or since it began to wait
   nanoseconds expires_in{};  // of holders
   int priority = 0;
+  // Where its client runs, by its own word, and acquire_options::label. Not proof of anything.
   std::int64_t pid = 0;
   std::string host;
   std::string label;
 };
 
+// One lock name as operators see it, at one moment.
 struct lock_info {
   std::string name;
   std::uint64_t capacity = 0;  // rw_capacity unless a semaphore
@@ -136,11 +157,15 @@ struct lock_info {
 // One thing that was looked at on the real server, for `holdfast doctor`.
 struct finding {
   enum class level : std::uint8_t { good, note, warning, bad };
+  // good: as it should be. note: worth knowing, or the server refused to tell. warning: think about it. bad: must be
+  // changed; `holdfast doctor` fails.
   level how = level::good;
   std::string about;     // two or three words: "eviction policy"
   std::string sentence;  // what was found, what it means for locks, and what to do
 };
 
+// read changes nothing. create writes unless there is one, store in any case. add changes one that is there.
+// compare_exchange writes when the value is `expected`. erase forgets it.
 enum class counter_op : std::uint8_t { read, create, store, add, compare_exchange, erase };
 
 // Counters serve latch and barrier; they live apart from locks of the same name where counters_apart says so.
@@ -149,20 +174,24 @@ struct counter_request {
   counter_op op = counter_op::read;
   std::int64_t operand = 0;   // create/store/compare_exchange: the new value; add: the delta
   std::int64_t expected = 0;  // compare_exchange only
-  nanoseconds keep{};         // forgotten when unchanged for this long
+  nanoseconds keep{};         // forgotten when unchanged for this long; 0: as before
 };
 
+// A counter after the operation.
 struct counter {
   bool exists = false;
-  bool applied =
-      false;  // read: always; create: it was absent; add: it existed; compare_exchange: it was equal
+  // read, store: always; create: it was absent; add, erase: it existed; compare_exchange: it was equal.
+  bool applied = false;
   std::int64_t value = 0;     // after the operation. add() never goes below zero: it stops there
   std::uint64_t version = 0;  // changes with every change, also over erase and create
 };
 
 enum class watch_kind : std::uint8_t { lock, counter };
 
-// Completed exactly once, from any thread; its owner keeps it alive until then.
+// How a start_ verb answers. complete() is called exactly once, from any thread, at the latest when the engine is
+// destroyed; its owner keeps it alive until then, and perhaps no longer: the engine must not touch it, nor the
+// arguments of the verb, afterwards. complete() does not block and may call other start_ verbs: do not call it
+// under a lock.
 template <class T>
 class completion {
  public:
@@ -172,11 +201,13 @@ class completion {
   ~completion() = default;
 };
 
-// What an engine tells core unasked. Called from the engine's own threads; must return quickly.
+// What an engine tells core unasked. Called from the engine's own threads. It does not wait for the store and calls no
+// hooks, but may call start_ verbs, for waiters that have their turn now: do not call it under a lock.
 class engine_listener {
  public:
   // The store shows that these grants of ours are gone (revoked, expired, deleted, their session over): all that are
-  // known to be gone in one call, because each call looks at every lease of the client.
+  // known to be gone in one call, because each call looks at every lease of the client. Also of grants whose answer has
+  // not reached core yet; owners that core does not know are no error. `why` is a sentence for people.
   virtual void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept = 0;
   void on_lost(const owner_id& owner, std::string_view why) noexcept { on_lost({&owner, 1}, why); }
 
@@ -184,17 +215,23 @@ class engine_listener {
   ~engine_listener() = default;
 };
 
+// One session of one client with one store. Opened by a factory (engine_config below) that proves that the store
+// answers; destroyed by core when no verb is running any more, though start_ verbs may be on their way.
 class engine {
  public:
-  virtual ~engine() = default;  // ends the session: everything this client still holds is released
+  // Ends the session: everything this client still holds is released, and what is on its way is completed. May block
+  // for a moment: the thread that drops the client's last handle waits for it.
+  virtual ~engine() = default;
 
+  // Constant. Lives as long as the engine.
   virtual const capabilities& caps() const noexcept = 0;
 
-  // One atomic attempt. Idempotent by owner: asking again with an owner that is queued or granted already
-  // answers with just that. busy only when !wait. An error that is not a not_done is a doubt: core asks settle.
+  // One atomic attempt. Idempotent by owner: asking again with an owner that is queued or granted already answers with
+  // just that. busy only when !wait. misconfigured when the lock is in use with another capacity. An error that is not
+  // a not_done is a doubt: core asks settle. unavailable is tried again by core while its patience lasts.
   virtual result<entered> enter(const request& ask, const call& limits) = 0;
-  // Returns when the ticket may have moved (perhaps with the grant itself), at recheck_at, at the deadline,
-  // or when stop is requested, whichever comes first.
+  // Returns when the ticket may have moved (perhaps with the grant itself), at recheck_at, at the deadline, or when
+  // stop is requested, whichever comes first. Returning early for no reason is allowed, but costs an enter.
   virtual result<progress> await(const ticket& place, const call& limits) = 0;
   // Gives the place up, or the grant if it arrived meanwhile. Safe to repeat; leaves no trace, not even of a request
   // that is delivered later. A `replacing` place is different, because giving the grant up would take along what it
@@ -205,40 +242,46 @@ class engine {
   // verdict is lost. This blocking verb is proof: the store itself was asked about each very grant, after the call
   // began. start_renew is upkeep and may answer from one proof of the whole session.
   virtual result<void> renew(std::span<renewal> batch, const call& limits) = 0;
-  // Owner-only; wakes exactly those who can enter now. not_held when it was gone: nothing was changed, and core
-  // announces a loss, so it must be true.
+  // Owner-only; wakes exactly the waiters that can enter now. not_held when it was gone: nothing was changed, and core
+  // announces a loss, so it must be true. Safe to repeat. After any other error core settles it in the background.
   virtual result<void> release(const grant& held, const call& limits) = 0;
-  // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same owner, same token.
-  // Lets in those who now fit. Idempotent: what has that mode already is answered with just that, so core repeats it
+  // Shrinks a grant in place (exclusive -> upgradeable or shared, upgradeable -> shared); same owner, same token. Lets
+  // in the waiters that now fit. Idempotent: what has that mode already is answered with just that, so core repeats it
   // while in doubt. not_held when it was gone.
   virtual result<grant> downgrade(const grant& held, lock_mode to, const call& limits) = 0;
-  // All of them, without waiting, or none (an empty answer). Only where capabilities().atomic_multi.
+  // All of them, without waiting, or none (an empty answer, also when they are too many for one step: core then takes
+  // them one by one). Grants in the order of the requests. Only where capabilities().atomic_multi; unsupported else.
   virtual result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits);
   // After a doubt: granted, waiting, or busy for "the store knows nothing of this owner", whatever mode it has by now
   // (of the request only name and owner count, and `replaces` for "an upgrade"). After busy nothing of this
   // owner appears any more, however late one of its requests is delivered.
   virtual result<entered> settle(const request& ask, const call& limits) = 0;
 
-  // Operators' view. `list` returns names with a holder or a waiter, sorted, at most `limit`.
+  // Operators' view; unsupported unless capabilities().listing. A name that is not in use has no holders and no
+  // waiters; that is no error. `list` returns names with a holder or a waiter, sorted, at most `limit`.
   virtual result<lock_info> inspect(std::string_view name, const call& limits) = 0;
   virtual result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
                                               const call& limits) = 0;
-  // Ends all grants of the name, serves the waiters, raises the fence. Returns how many holders lost it.
+  // Ends all grants of the name, serves the waiters, raises the fence: the next token is larger than all before. The
+  // clients of the holders hear of it by on_lost or by a renewal. Returns how many holders lost it.
   virtual result<std::size_t> revoke(std::string_view name, const call& limits) = 0;
 
-  // Does the store's configuration keep what the capabilities promise? Changes nothing.
+  // Does the store's configuration keep what the capabilities promise? Changes nothing. By default: nothing to look at.
   virtual result<std::vector<finding>> diagnose(const call& limits);
 
+  // One atomic operation. Not idempotent, and never settled: so unavailable only if it was not done, and
+  // outcome_unknown where that is not certain.
   virtual result<counter> count(const counter_request& ask, const call& limits) = 0;
-  // Returns when the version is no longer `seen` (0: absent), at the deadline, or on stop.
+  // Returns when the version is no longer `seen` (0: absent), at the deadline, or on stop. Core looks again afterwards,
+  // so returning early is allowed; missing a change is not.
   virtual result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                              const call& limits) = 0;
 
-  // Does anybody else wait for this? A cheap hint without I/O, for the bound on local hand-off; "yes" when
-  // not known.
+  // Does another client wait for this? A cheap hint without I/O, for the bound on local hand-off; "yes" when not known.
+  // May be late: a waiter is then served some hand-offs later.
   virtual bool contended(const grant& held) const noexcept = 0;
 
-  // The arguments of a start_ verb stay alive until its completion.
+  // ---- the same verbs without blocking. Their arguments stay alive until the completion, which comes exactly once.
   virtual void start_enter(const request& ask, const call& limits,
                            completion<entered>& done) noexcept;
   virtual void start_await(const ticket& place, const call& limits,
@@ -262,7 +305,9 @@ class engine {
                            const call& limits, completion<void>& done) noexcept = 0;
 };
 
-// What an engine is opened with. The url lives for the call only; clock and listener outlive the engine.
+// What an engine is opened with. The url lives for the call only; clock and listener outlive the engine. The factory
+// answers misconfigured for an address or option that it does not understand, denied, unavailable or protocol when the
+// store cannot be used, and bounds the time by itself: it is given no deadline.
 struct engine_config {
   const store_url& url;
   // The client half of every owner id it will be asked with. An engine may be opened with that of a client that is
@@ -270,6 +315,7 @@ struct engine_config {
   std::array<std::uint64_t, 2> client;
   const class clock& clock;  // counts the time in which the machine was suspended; see clock.hpp
   engine_listener& listener;
+  // Shown to operators; "unknown" or empty where it is not known.
   std::string host;
   std::int64_t pid = 0;
 };

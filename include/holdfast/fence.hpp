@@ -1,8 +1,15 @@
 // Guards that check a fencing token where the work happens.
 //
-// A lease can end between the check and the act. The resource itself must refuse whoever comes with
-// an older token than it has seen, from the first touch on, reads included: a fence checked only on
-// writes lets an old holder's write in after the new holder has read.
+// A lease can end between the check and the act. The resource itself must refuse a holder that comes with an older
+// token than it has seen, from the first touch on, reads included: a fence checked only on writes lets an old holder's
+// write in after the new holder has read.
+//
+//   file_fence  the resource is a file, a directory, a device: anything whose users can reach one small file
+//   sql_fence   the resource is rows in MySQL or MariaDB
+//   etcd_fence  the resource is keys in etcd
+//
+// One fence per lock name: tokens of different names or stores must not be compared. A fence is as good as its tokens:
+// see capabilities().fencing. None of these needs a client. Thread-safe: all members are const.
 #pragma once
 
 #include <holdfast/result.hpp>
@@ -20,13 +27,24 @@ namespace holdfast {
 //   holdfast::file_fence fence{"/srv/stock.fence"};
 //   fence.admit(lease.token()).value();     // throws lock_error lost when a newer holder was here already
 //   ... read and write the resource ...
+//
+// The check and the act are two steps: a holder that is paused after admit() may act when a newer one was admitted
+// meanwhile. Call it as late as you can, and again between steps of long work; where that is not enough the resource
+// itself must compare the tokens. The file is locked (flock) for the moment of the call, so its file system must
+// support that between all its users; and it is private to its user (0600) unless it is there before.
 class file_fence {
  public:
+  // Opens nothing.
   explicit file_fence(std::string path);
-  // ok and remembered when `token` is not older than any seen; lost otherwise. The new token is on
-  // disk (fsync) before ok.
+  // ok and remembered when `token` is not older than any seen; lost otherwise: stop. The new token is on disk (fsync)
+  // before ok. Creates the file, not its folder. Blocks for the disk, and while other processes are in a call of the
+  // same fence; not cancellable. misconfigured: token 0, no such folder, or the path is not a plain file (also a
+  // symbolic link). denied: no permission. protocol: the file is damaged; the sentence says how to mend it.
+  // unavailable: the disk failed or is full; the token counts as not admitted.
   result<void> admit(fencing_token token) const;
-  result<fencing_token> newest() const;  // 0 when nobody was here
+  // The newest token that was admitted; 0 when there was none, or no file. For people and tests: it remembers nothing,
+  // so it is no check. Errors as those of admit(), except lost.
+  result<fencing_token> newest() const;
 
  private:
   std::string path_;
@@ -41,33 +59,37 @@ class file_fence {
 //   ... read and write the resource ...
 //   COMMIT                                             // or ROLLBACK, which takes the token back, too
 //
-// The fence's row stays locked until the transaction ends, so whoever comes with another token waits for that, and
+// The fence's row stays locked until the transaction ends, so a holder with another token waits for that, and
 // nothing that an older one has read can be written any more. So admit() goes before the first read: at REPEATABLE
 // READ an earlier read would show data from before the newest holder. And inside a transaction: with autocommit the
 // row is let go at once, and what remains is a check and an act with an instant in between. A transaction that only
 // reads is committed, too.
 //
 // The first one at a resource inserts its row. Should that one roll back while others wait, they may get a deadlock
-// (1213), with which every transaction must reckon: roll back and begin anew. A row that is there before, with token 0,
-// avoids it.
+// (1213), with which every transaction must reckon: roll back and begin anew. A row that is there before, with token
+// 0, avoids it.
 class sql_fence {
  public:
   // Runs a statement with two question marks, for `resource` (bytes) and `token` (unsigned, 64 bits), and tells the
-  // insert id that the server answered: mysql_stmt_insert_id, lastrowid, LastInsertId, or SELECT LAST_INSERT_ID().
+  // insert id that the server answered: mysql_stmt_insert_id, lastrowid, LastInsertId, or SELECT LAST_INSERT_ID(). On
+  // the connection of the transaction. Called once by admit(), on its thread.
   using runner = std::function<result<std::uint64_t>(
       const std::string& text, const std::string& resource, std::uint64_t token)>;
 
-  // Throws lock_error misconfigured: a resource has 1 to 255 bytes; a table is [database.]table, of letters, digits
-  // and underscores.
+  // Throws lock_error misconfigured: a resource has 1 to 255 bytes; a table is [database.]table, of letters,
+  // digits and underscores.
   explicit sql_fence(std::string resource, std::string table = "holdfast_fence");
 
   // CREATE TABLE IF NOT EXISTS. Its users need SELECT, INSERT and UPDATE on it.
   std::string schema() const;
-  // What admit() runs: remembers the larger token, locks the row, and answers the larger token as insert id.
+  // What admit() runs: remembers the larger token, locks the row, and answers the larger token as insert id. For
+  // programs that run it without a runner: equal to the token shown is ok, larger is lost.
   const std::string& statement() const noexcept { return statement_; }
 
   // ok when `token` is not older than any seen by a transaction that was committed; lost otherwise: roll back and stop.
-  // What `run` fails with is passed on.
+  // Blocks for as long as `run` does, which waits for other transactions on the row (innodb_lock_wait_timeout).
+  // misconfigured: token 0. protocol: the insert id that came back is smaller than the token, so the statement or its
+  // answer was not passed on as it is. What `run` fails with, or throws, is passed on.
   result<void> admit(fencing_token token, const runner& run) const;
 
  private:
@@ -86,28 +108,31 @@ class sql_fence {
 //
 // The admission remembers the token, once per lease and before the first read. From then on every transaction that
 // carries the guard of an older token does nothing. So what the newest holder reads (linearizably, as is etcd's
-// default) nobody changes behind its back, and reads need no guard; all that is written does. A guard of a token that
-// was not admitted does nothing either, so an admission that was forgotten is found out and not a hole.
+// default) no older holder changes behind its back, and reads need no guard; all that is written does. A transaction
+// with the guard of a token that was not admitted does nothing either, so an admission that was forgotten is found out
+// and not a hole.
 //
 // An admission may be sent again when no answer came. Equal tokens are not kept apart: they are one grant's.
 //
 // Where the data are in the same cluster as the locks, no key of yours may lie under the name of a lock: etcd:// would
-// take it for somebody who waits. Give the locks a prefix (etcd://host/locks).
+// take it for a waiter. Give the locks a prefix (etcd://host/locks).
 //
 // Clients that take no bytes build the same from key() and value(). The admission: if the VALUE of key() is GREATER
 // than value(token), nothing; else put value(token). In that order, because a compare with a key that does not exist is
 // false. The guard: the VALUE of key() is EQUAL to value(token).
 class etcd_fence {
  public:
-  explicit etcd_fence(std::string key);  // throws lock_error misconfigured when it is empty
+  // Throws lock_error misconfigured when the key is empty.
+  explicit etcd_fence(std::string key);
 
   const std::string& key() const noexcept { return key_; }
   // 20 digits, because etcd compares bytes. Throws lock_error misconfigured for token 0, which belongs to no lease;
   // admission() and guard(), too.
   static std::string value(fencing_token token);
 
-  // A whole TxnRequest. The first reads, or all the work if one transaction is enough, can go along: append them to its
-  // `failure`, which is what is done when nobody newer was here. But add no compare there; it would let older ones in.
+  // A whole TxnRequest. The first reads, or all the work if one transaction is enough, can go along: append them to
+  // its `failure`, which is what is done when no newer holder was here. But add no compare there; it would let
+  // older ones in.
   std::string admission(fencing_token token) const;
   // A part of a TxnRequest, to be merged into yours: one compare, and in `failure` a read of the fence, for judge().
   std::string guard(fencing_token token) const;

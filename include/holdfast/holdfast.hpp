@@ -1,4 +1,16 @@
-// Everything. Include what you use instead, where build time matters.
+// Everything for users of locks. Include what you use instead, where build time matters.
+//
+//   client                one connection of this process to one store; all others are made from it
+//   lease                 the right to act as holder: valid(), lost(), token(), release()
+//   mutex                 one holder at a time; recursive_mutex: its thread may enter again
+//   shared_mutex          many readers or one writer; counting_semaphore: at most n permits
+//   striped_mutex         one hot name split into n; lock_all: several names, all or nothing
+//   latch, barrier        counters to wait for; no locks
+//   election              one leader, visible to all
+//   file_fence ...        check a token where the work happens
+//   task                  a coroutine type, for programs that have none
+//
+// Not in here: give_back.hpp, for supervisors of processes that hold locks.
 #pragma once
 
 #include <holdfast/barrier.hpp>

@@ -1,9 +1,16 @@
-// lock_all: several names at once, all or nothing, without deadlock whoever else does the same in
-// whatever order.
+// lock_all: several names at once, all or nothing, without deadlock with other callers that do the same
+// in another order.
 //
-// In one atomic step where the store can, else one after the other in sorted order, each name once.
-// The wait in the options bounds the whole; on failure nothing stays held. For std faces use
-// std::scoped_lock over several mutexes.
+//   const std::vector<std::string> both{"account/7", "account/3"};
+//   auto held = holdfast::lock_all(client, both, {.wait = 3s}).value();
+//   transfer(held[0].token(), held[1].token());              // of account/3 and account/7: sorted
+//
+// One atomic attempt where the store can (capabilities().atomic_multi); if that finds one of them taken, and on other
+// stores, one after the other in sorted order, each name once. So while it waits for a later name it holds the earlier
+// ones. Against code that takes the same names one by one in another order it is no protection; nor against a thread
+// that holds one of them already: it waits for itself. For std faces use std::scoped_lock over several mutexes.
+//
+// Each lease is renewed and may be lost by itself.
 #pragma once
 
 #include <holdfast/client.hpp>
@@ -17,11 +24,19 @@
 
 namespace holdfast {
 
-// One lease per name, in sorted order of the distinct names.
+// One exclusive lease per name, in sorted order of the distinct names. No names: ok, and no leases. May be called from
+// any thread; blocks for options.wait at most for the whole (plus 500 ms when the store does not answer); options.stop
+// cancels. ttl, label and the other options count for each.
+// Errors: misconfigured for a bad name or option; lost when an earlier one was lost while the later ones were waited
+// for; else as mutex::acquire. On failure nothing stays held: what had been taken is released, and that is waited for
+// within the same time; after that the releases have been sent.
 result<std::vector<lease>> lock_all(const client& store, std::span<const std::string> names,
                                     const acquire_options& options = {});
 
-// The same for coroutines. Names and options are copied before it starts.
+// The same for coroutines: a lazy task (task.hpp) that blocks no thread. Names and options are copied before it
+// returns, and checked; the wait counts from the call, not from the co_await. Its coroutine goes on where that of an
+// async<T> does. options.stop does not interrupt the atomic attempt, which takes one round trip. Destroyed while
+// suspended, it gives back what it has. On failure the releases have been sent and are not waited for.
 task<result<std::vector<lease>>> async_lock_all(const client& store,
                                                 std::span<const std::string> names,
                                                 const acquire_options& options);

@@ -1,9 +1,17 @@
-// recursive_mutex: a mutex that its owner may take again. Re-entry is counted here and asks nobody.
+// recursive_mutex: a mutex that its owner may take again. Re-entry is counted in the handle, without the store.
 //
-// The owner is the calling thread, as with std::recursive_mutex, in both faces. Each acquire needs its
-// release; the lock goes back to the store with the last one. All leases of one ownership share one grant and
-// one token, and are lost together. A coroutine that may change threads should take a plain mutex and pass
-// the lease on.
+//   void move(item& it) { std::scoped_lock guard{shelf}; take(it); put(it); }   // holdfast::recursive_mutex shelf
+//   void take(item& it) { std::scoped_lock guard{shelf}; ... }                  // on its own, or inside move()
+//
+// The owner is a thread, as with std::recursive_mutex, in both faces, and re-entry goes by handle: the same thread with
+// another handle of the same name (also a mutex) waits like any other. So share one handle among the functions that
+// call each other. Each acquire needs its release; the lock goes back to the store with the last one. All leases of one
+// ownership share one grant and one token, and are lost together.
+//
+// Thread-safe like std::recursive_mutex. For coroutines that may change threads take a plain mutex and pass the lease
+// on. To other threads and processes it is the lock that a mutex of that name is. Loss, crash, fork: see lease.hpp and
+// client.hpp. After a loss the next entry takes the lock anew, with a new token, although outer entries are still open:
+// they hold nothing any more.
 #pragma once
 
 #include <holdfast/mutex.hpp>
@@ -19,13 +27,22 @@ class reentrant;
 
 class recursive_mutex {
  public:
+  // As that of mutex.
   recursive_mutex(const client& store, std::string name, acquire_options defaults = {});
   recursive_mutex(const recursive_mutex&) = delete;
   recursive_mutex& operator=(const recursive_mutex&) = delete;
+  // Explicit leases live on. REQUIRES: no thread has the std face locked. Unlike mutex it does not release that: the
+  // grant would stay until its ttl or the session ends, or, while other handles of the name live in this client, for as
+  // long as they do.
   ~recursive_mutex();
 
+  // ---- std face; blocking, results and exceptions as those of mutex. A re-entry succeeds at once, without a look at
+  // the store or at the validity of the lease.
   void lock();
   bool try_lock();
+  // Undoes one entry of the calling thread, and with the last one gives the lock back without waiting for
+  // the store's answer. REQUIRES: the calling thread owns it. Without that nothing is released, and the
+  // observer hears release_failed.
   void unlock() noexcept;
   template <class Rep, class Period>
   bool try_lock_for(const std::chrono::duration<Rep, Period>& wait) {
@@ -36,16 +53,22 @@ class recursive_mutex {
     return lock_within(detail::until(deadline));
   }
 
-  // A lease that counts: releasing (or dropping) it undoes one entry.
+  // ---- explicit face; blocking, cancellation and errors as those of mutex
+  // A lease that counts: releasing (or dropping) it undoes one entry, on whatever thread that is done. A re-entry is
+  // immediate and takes nothing from the options but that they are valid: ttl, max_hold and label stay those of the
+  // first entry. It does not ask whether the lease is still valid; valid() does.
   result<lease> acquire(const acquire_options& options);
   result<lease> acquire() { return acquire(defaults_); }
   result<lease> try_acquire();
-  // The owner is the thread that starts the acquire.
+  // Whether it is a re-entry is decided by the thread that calls this. If it is not, the owner becomes the thread
+  // on which the coroutine goes on with the lease: the awaiting one when the answer is there at once, else the one
+  // that resumes it.
   async<lease> async_acquire(const acquire_options& options);
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire(acquire_options&&));
   async<lease> async_acquire() { return async_acquire(defaults_); }
 
-  unsigned depth() const noexcept;  // of the calling thread; 0 when it does not own the lock
+  // How many entries the calling thread has open through this handle; 0 when it does not own the lock, or has lost it.
+  unsigned depth() const noexcept;
   const std::string& name() const noexcept;
 
  private:

@@ -1,11 +1,15 @@
-// task<T>: the smallest lazy coroutine type that can await our acquires, for programs that have
-// none of their own.
+// task<T>: the smallest lazy coroutine type that can await our acquires, for programs that have none of their own. Any
+// other coroutine type will do as well.
 //
 //   holdfast::task<int> sell(holdfast::mutex& stock) {
 //     auto lease = co_await stock.async_acquire();
 //     co_return lease ? 1 : 0;
 //   }
 //   int sold = holdfast::sync_wait(sell(stock));
+//
+// A task begins when it is awaited (or given to sync_wait or spawn), on that thread, and goes on wherever what it
+// awaits resumes it. It has no executor and no cancellation of its own: pass a stop_token to what it awaits. Arguments
+// that a coroutine takes by reference must outlive it.
 #pragma once
 
 #include <condition_variable>
@@ -24,6 +28,7 @@ class task;
 
 namespace detail {
 
+// What all promises share: where to go on when the task ends, and what it threw.
 struct task_promise_base {
   std::coroutine_handle<> continuation = std::noop_coroutine();
   std::exception_ptr failure;
@@ -61,6 +66,8 @@ struct task_promise<void> : task_promise_base {
 
 }  // namespace detail
 
+// Owns its coroutine. Move-only; not thread-safe. One that is never awaited never runs, and is destroyed with its
+// arguments. Destroying a task that is suspended destroys what it awaits, too (see async.hpp for when that is safe).
 template <class T>
 class [[nodiscard]] task {
  public:
@@ -72,6 +79,8 @@ class [[nodiscard]] task {
     if (self_) self_.destroy();
   }
 
+  // Starts it; the awaiting coroutine goes on when it ends, on the thread on which it ends, with its value or with what
+  // it threw. REQUIRES: awaited once, not moved from.
   bool await_ready() const noexcept { return false; }
   std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) noexcept {
     self_.promise().continuation = awaiting;
@@ -107,6 +116,7 @@ struct fire_and_forget {
   };
 };
 
+// Lets one thread wait for one event of another.
 struct arrival {
   std::mutex guard;
   std::condition_variable changed;
@@ -125,7 +135,9 @@ struct arrival {
 
 }  // namespace detail
 
-// Starts the task on this thread and blocks until it ends, wherever that is.
+// Starts the task on this thread and blocks until it ends, wherever that is, without a time limit. Gives its value, or
+// throws what it threw. REQUIRES: this thread is not needed to resume it: in a coroutine that the client resumed it
+// would wait for itself; use co_await there.
 template <class T>
 T sync_wait(task<T> work) {
   detail::arrival end;
@@ -150,7 +162,8 @@ T sync_wait(task<T> work) {
   if constexpr (!std::is_void_v<T>) return std::move(*value);
 }
 
-// Starts the task on this thread; nobody waits for it. What it throws ends the program, as with a thread.
+// Starts the task on this thread and returns when it is first suspended, or has ended. No thread waits for it: what it
+// refers to must live until it has ended. What it throws ends the program, as with a thread.
 inline void spawn(task<> work) {
   [](task<> job) -> detail::fire_and_forget { co_await job; }(std::move(work));
 }

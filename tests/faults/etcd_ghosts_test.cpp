@@ -132,7 +132,7 @@ TEST_F(etcd_ghosts, copy_of_a_downgrade_that_was_followed_by_another) {
   EXPECT_TRUE(held->valid());
 }
 
-// The fence has moved: whoever asks with the old one is told so, and asks again.
+// The epoch has moved: whoever asks with the old one is told so, and asks again.
 TEST_F(etcd_ghosts, others_of_the_same_client_are_not_disturbed) {
   {
     mutex one{*client_, "stock"}, two{*client_, "shelf"};
@@ -151,7 +151,7 @@ TEST_F(etcd_ghosts, others_of_the_same_client_are_not_disturbed) {
     EXPECT_TRUE(is_ok(kept->release()));
   }
   client_.reset();
-  EXPECT_TRUE(wait_until([&] { return cluster_->keys("").empty(); })) << "the fence goes, too";
+  EXPECT_TRUE(wait_until([&] { return cluster_->keys("").empty(); })) << "the epoch goes, too";
 }
 
 }  // namespace

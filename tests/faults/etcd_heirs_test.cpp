@@ -1,7 +1,7 @@
 // What breaks here: the chain in which each holder hands over to the next one, who looks at nothing but its own key.
 // Keys vanish from it, waiters give up, holders are broken or shrink. What must hold: everybody is served in order
 // (L2), with rising tokens (S1), and whoever lost its place knows at once. Where it is possible the store is looked at,
-// too: nobody shall be saved by the look at the key before its own, which sleepers take after a while.
+// too: nobody shall be saved by the look at the key before its own, which passive_waiters take after a while.
 #include "faults/etcd_faults.hpp"
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace holdfast::testing {
 namespace {
 
-class etcd_heirs : public etcd_faults {
+class etcd_successors : public etcd_faults {
  protected:
   struct contender {
     explicit contender(const etcd_server& server)
@@ -34,7 +34,7 @@ class etcd_heirs : public etcd_faults {
     ++length_;
     return all_.emplace_back(server_).lock.acquire({.ttl = 30s});
   }
-  // A line of so many, the first of which holds, and had to wait for that: it hands over.
+  // A lock_queue of so many, the first of which holds, and had to wait for that: it hands over.
   result<lease> first_of(std::size_t count) {
     auto held = hold();
     EXPECT_TRUE(is_ok(held));
@@ -72,7 +72,7 @@ class etcd_heirs : public etcd_faults {
   std::deque<contender> all_;
 };
 
-TEST_F(etcd_heirs, are_handed_the_lock_in_order) {
+TEST_F(etcd_successors, are_handed_the_lock_in_order) {
   auto held = hold();
   ASSERT_TRUE(is_ok(held));
   tokens_.add(held->token());
@@ -91,7 +91,7 @@ TEST_F(etcd_heirs, are_handed_the_lock_in_order) {
   EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
 }
 
-TEST_F(etcd_heirs, whose_key_is_deleted_come_again_at_once) {
+TEST_F(etcd_successors, whose_key_is_deleted_come_again_at_once) {
   auto held = hold();
   ASSERT_TRUE(is_ok(held));
   for (int i = 0; i < 4; ++i) line_up();
@@ -105,7 +105,7 @@ TEST_F(etcd_heirs, whose_key_is_deleted_come_again_at_once) {
   EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
 }
 
-TEST_F(etcd_heirs, whose_lease_is_revoked_come_again) {
+TEST_F(etcd_successors, whose_lease_is_revoked_come_again) {
   auto held = hold();
   ASSERT_TRUE(is_ok(held));
   for (int i = 0; i < 4; ++i) line_up();
@@ -117,7 +117,7 @@ TEST_F(etcd_heirs, whose_lease_is_revoked_come_again) {
 }
 
 // Nobody hands over any more: the first one had not to wait itself, and the second is gone.
-TEST_F(etcd_heirs, are_called_by_a_waiter_that_gives_up) {
+TEST_F(etcd_successors, are_called_by_a_waiter_that_gives_up) {
   auto held = hold();
   ASSERT_TRUE(is_ok(held));
   std::stop_source stop;
@@ -134,8 +134,8 @@ TEST_F(etcd_heirs, are_called_by_a_waiter_that_gives_up) {
   expect_served(3);
 }
 
-// The holder knows the one that leaves as its heir.
-TEST_F(etcd_heirs, that_have_left_are_passed_over) {
+// The holder knows the one that leaves as its successor.
+TEST_F(etcd_successors, that_have_left_are_passed_over) {
   auto held = hold();
   ASSERT_TRUE(is_ok(held));
   std::stop_source stop;
@@ -154,7 +154,7 @@ TEST_F(etcd_heirs, that_have_left_are_passed_over) {
   EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
 }
 
-TEST_F(etcd_heirs, of_a_broken_holder_are_called) {
+TEST_F(etcd_successors, of_a_broken_holder_are_called) {
   auto first = first_of(3);
   ASSERT_TRUE(is_ok(first));
   const auto broken = all_.front().own.revoke("stock");
@@ -168,7 +168,7 @@ TEST_F(etcd_heirs, of_a_broken_holder_are_called) {
   expect_served(3);
 }
 
-TEST_F(etcd_heirs, of_a_holder_that_becomes_a_reader_look_at_the_line) {
+TEST_F(etcd_successors, of_a_holder_that_becomes_a_reader_look_at_the_line) {
   auto first = first_of(3);
   ASSERT_TRUE(is_ok(first));
   ASSERT_TRUE(is_ok(all_.at(1).lock.downgrade(*first)));
@@ -180,7 +180,7 @@ TEST_F(etcd_heirs, of_a_holder_that_becomes_a_reader_look_at_the_line) {
 }
 
 // Nobody says anything: a holder and those behind it vanish all at once. The one behind them looks after a while.
-TEST_F(etcd_heirs, notice_by_themselves_when_everybody_before_them_has_died) {
+TEST_F(etcd_successors, notice_by_themselves_when_everybody_before_them_has_died) {
   auto first = first_of(4);
   ASSERT_TRUE(is_ok(first));
   std::vector<std::int64_t> dead;
@@ -196,7 +196,7 @@ TEST_F(etcd_heirs, notice_by_themselves_when_everybody_before_them_has_died) {
 }
 
 // The end of a session takes its keys, and tells nobody; so releases under way are waited for.
-TEST_F(etcd_heirs, of_clients_that_go_are_handed_the_lock_first) {
+TEST_F(etcd_successors, of_clients_that_go_are_handed_the_lock_first) {
   auto first = first_of(12);
   ASSERT_TRUE(is_ok(first));
   *first = lease{};  // sent
@@ -214,7 +214,7 @@ TEST_F(etcd_heirs, of_clients_that_go_are_handed_the_lock_first) {
 
 // Waiters of all kinds that come, give up, hold, shrink and go. Who is forgotten asleep wakes up a second later; that
 // must not be how the line moves.
-TEST_F(etcd_heirs, are_not_forgotten_whoever_comes_and_goes) {
+TEST_F(etcd_successors, are_not_forgotten_whoever_comes_and_goes) {
   std::atomic<int> writers{0}, readers{0}, overlaps{0}, grants{0}, late{0};
   token_log tokens;
   const auto end = std::chrono::steady_clock::now() + 6s;
@@ -260,7 +260,7 @@ TEST_F(etcd_heirs, are_not_forgotten_whoever_comes_and_goes) {
 }
 
 // An election's value is read by other programs: nobody writes to it.
-TEST_F(etcd_heirs, with_a_label_are_not_written_to) {
+TEST_F(etcd_successors, with_a_label_are_not_written_to) {
   auto held = hold();
   ASSERT_TRUE(is_ok(held));
   for (const auto* label : {"north", "south", "west"}) line_up({.label = label});

@@ -7,11 +7,11 @@ namespace holdfast::engines::etcd {
 
 progress etcd_engine::outcome_of(const ticket& place) {
   progress out;
-  const auto mine = book_.find(place.owner);
+  const auto mine = entries_.find(place.owner);
   const auto under = session_->current();
   if (!mine || !under) return out;
-  const auto lock = book_.lock();
-  if (mine->is != entry::state::holding || mine->lease != under->id) return out;
+  const auto lock = entries_.lock();
+  if (mine->is != own_entry::state::holding || mine->lease != under->id) return out;
   out.is_granted = true;
   out.granted = as_grant(place.name, *mine, *under, mine->since);
   return out;
@@ -19,13 +19,13 @@ progress etcd_engine::outcome_of(const ticket& place) {
 
 void etcd_engine::start_await(const ticket& place, const call& limits,
                               completion<progress>& done) noexcept {
-  const auto mine = book_.find(place.owner);
+  const auto mine = entries_.find(place.owner);
   if (!mine) return done.complete(progress{});
-  room_->for_grant(place.owner.sequence, limits,
-                   [this, &place, &done](std::optional<its_turn> news) {
-                     done.complete(news ? outcome_of(place) : progress{});
-                   });
-  cluster_->driver().post([this, mine] { lookout_->look_for(mine); });
+  waits_->for_grant(place.owner.sequence, limits,
+                    [this, &place, &done](std::optional<its_turn> news) {
+                      done.complete(news ? outcome_of(place) : progress{});
+                    });
+  cluster_->driver().post([this, mine] { watch_manager_->look_for(mine); });
 }
 
 // ---- for a change
@@ -35,13 +35,14 @@ void etcd_engine::start_watch(watch_kind kind, std::string_view name, std::uint6
   if (limits.stop.stop_requested()) return done.complete({});
   auto alive = std::make_shared<std::atomic<bool>>(true);
   std::string of{name};
-  room_->for_change(lookout::topic_of(kind, name), limits,
-                    [alive, &done](const std::optional<its_turn>&) {
-                      *alive = false;
-                      done.complete({});
-                    });
-  cluster_->driver().post(
-      [this, kind, of = std::move(of), seen, alive] { lookout_->observe(kind, of, seen, alive); });
+  waits_->for_change(watch_manager::topic_of(kind, name), limits,
+                     [alive, &done](const std::optional<its_turn>&) {
+                       *alive = false;
+                       done.complete({});
+                     });
+  cluster_->driver().post([this, kind, of = std::move(of), seen, alive] {
+    watch_manager_->observe(kind, of, seen, alive);
+  });
 }
 
 // ---- living on
@@ -57,11 +58,11 @@ bool etcd_engine::needs_proof(std::span<const renewal> batch, const lease_view& 
 void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& now) {
   const auto time = clock_.now();
   for (auto& one : batch) {
-    const auto mine = book_.find(one.held->owner);
+    const auto mine = entries_.find(one.held->owner);
     one.answer = renewal::verdict::lost;
     if (!mine) continue;
-    const auto lock = book_.lock();
-    if (mine->is != entry::state::holding || mine->lease != now.id) continue;
+    const auto lock = entries_.lock();
+    if (mine->is != own_entry::state::holding || mine->lease != now.id) continue;
     one.answer = renewal::verdict::held;
     one.valid_from = now.believed_from(time, one.held->ttl);
     mine->until = one.valid_from + one.held->ttl;
@@ -78,16 +79,16 @@ operation<void> etcd_engine::do_renew(std::span<renewal> batch, invocation how) 
 
 // Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
 operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
-  std::vector<std::pair<renewal*, book::ref>> held;
+  std::vector<std::pair<renewal*, own_entries::ref>> held;
   for (auto& one : batch)
     if (one.answer == renewal::verdict::held)
-      if (const auto mine = book_.find(one.held->owner)) held.emplace_back(&one, mine);
+      if (const auto mine = entries_.find(one.held->owner)) held.emplace_back(&one, mine);
   for (std::size_t from = 0; from < held.size(); from += most_at_once) {
     const std::span some{held.data() + from, std::min(most_at_once, held.size() - from)};
     std::vector<stored> keys;
     rpc::TxnRequest ask;
     for (const auto& [one, mine] : some) {
-      const auto lock = book_.lock();
+      const auto lock = entries_.lock();
       keys.push_back({mine->key, mine->created});
       add_range(*ask.mutable_success(), mine->key);
       ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
@@ -103,7 +104,7 @@ operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
       const auto& kvs = got->said.responses(static_cast<int>(i)).response_range().kvs();
       if (!kvs.empty() && kvs[0].create_revision() == keys[i].created) continue;
       one->answer = renewal::verdict::lost;
-      cluster_->driver().post([this, gone = mine] { lookout_->is_missing(gone); });
+      cluster_->driver().post([this, gone = mine] { watch_manager_->is_missing(gone); });
     }
   }
   co_return result<void>{};
@@ -126,25 +127,25 @@ void etcd_engine::on_lease_gone(std::int64_t id, std::string_view why) noexcept 
   std::vector<owner_id> lost;
   std::vector<std::uint64_t> waiting;
   {
-    const auto lock = book_.lock();
-    std::vector<book::ref> holders;
-    for (const auto& [number, one] : book_.all()) {
-      if (one->lease != id || one->is == entry::state::releasing) continue;
-      if (one->is == entry::state::holding) {
+    const auto lock = entries_.lock();
+    std::vector<own_entries::ref> holders;
+    for (const auto& [number, one] : entries_.all()) {
+      if (one->lease != id || one->is == own_entry::state::releasing) continue;
+      if (one->is == own_entry::state::holding) {
         holders.push_back(one);
       } else {
         waiting.push_back(number);
-        one->key.clear();  // it comes again, to the end of the line
+        one->key.clear();  // it comes again, to the end of the queue
       }
     }
     for (const auto& one : holders) {
-      one->is = entry::state::releasing;
-      book_.drop(*one);
+      one->is = own_entry::state::releasing;
+      entries_.drop(*one);
       lost.push_back(one->owner);
     }
   }
-  lookout_->announce_lost(std::move(lost), why);
-  for (const auto number : waiting) room_->look_again(number);
+  watch_manager_->announce_lost(std::move(lost), why);
+  for (const auto number : waiting) waits_->look_again(number);
 }
 
 }  // namespace holdfast::engines::etcd

@@ -72,7 +72,7 @@ void cluster::rotate(std::size_t from) noexcept {
 // ---- asking on this thread
 
 answer cluster::run(const question& what, const call& limits) {
-  tries policy{size(), what.repeatable, can_login()};
+  retry_policy policy{size(), what.repeatable, can_login()};
   for (;;) {
     const auto member = current();
     const auto unsure_before = policy.is_unsure();
@@ -81,16 +81,16 @@ answer cluster::run(const question& what, const call& limits) {
     net::limits until{policy.until(now(), limits.deadline), limits.stop};
     auto got = over->call(what.method, what.body, headers(), until);
     switch (policy.judge(got, may_go_on(limits))) {
-      case tries::step::done:
+      case retry_policy::step::done:
         return {policy.conclude(std::move(got)), unsure_before};
-      case tries::step::login:
+      case retry_policy::step::login:
         if (auto in = log_in(limits); !in) return {std::move(in).error(), unsure_before};
         break;
-      case tries::step::pause:
+      case retry_policy::step::pause:
         rotate(member);
         pause(limits);
         break;
-      case tries::step::again:
+      case retry_policy::step::again:
         rotate(member);
         break;
     }
@@ -152,14 +152,14 @@ class cluster::sending final : public grpc::reply_handler {
       return go();
     }
     switch (policy_.judge(got, may_go_on(limits_))) {
-      case tries::step::done:
+      case retry_policy::step::done:
         return finish(std::move(got));
-      case tries::step::login:
+      case retry_policy::step::login:
         return log_in();
-      case tries::step::pause:
+      case retry_policy::step::pause:
         in_.rotate(member_);
         return in_.begin_pause(*this);
-      case tries::step::again:
+      case retry_policy::step::again:
         in_.rotate(member_);
         return go();
     }
@@ -176,7 +176,7 @@ class cluster::sending final : public grpc::reply_handler {
   const question& what_;
   const call& limits_;
   handler& done_;
-  tries policy_;
+  retry_policy policy_;
   std::size_t member_ = 0;
   bool unsure_before_ = false;
   bool logging_in_ = false;
@@ -305,7 +305,7 @@ result<void> cluster::note_login(const result<grpc::reply>& got) {
 
 result<void> cluster::log_in(const call& limits) {
   question what{method::authenticate, login_request()};
-  tries policy{size(), true, false};
+  retry_policy policy{size(), true, false};
   for (;;) {
     const auto member = current();
     const auto over = channel(member);
@@ -313,9 +313,9 @@ result<void> cluster::log_in(const call& limits) {
     const net::limits until{policy.until(now(), limits.deadline), limits.stop};
     const auto got = over->call(what.method, what.body, {}, until);
     const auto next = policy.judge(got, may_go_on(limits));
-    if (next == tries::step::done) return note_login(got);
+    if (next == retry_policy::step::done) return note_login(got);
     rotate(member);
-    if (next == tries::step::pause) pause(limits);
+    if (next == retry_policy::step::pause) pause(limits);
   }
 }
 

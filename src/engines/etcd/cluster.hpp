@@ -1,13 +1,13 @@
 // The members of one etcd cluster, as one client talks to them: a connection to each that was needed so far, requests
-// to the one that answered last, and to the next one when it does not (tries.hpp). Logs in, and again when the login
-// has become old. Knows nothing of locks.
+// to the one that answered last, and to the next one when it does not (retry_policy.hpp). Logs in, and again when the
+// login has become old. Knows nothing of locks.
 //
 // Thread-safe. What is started completes on the driver's thread, or at once.
 #pragma once
 
 #include "engines/common/operation.hpp"
+#include "engines/etcd/retry_policy.hpp"
 #include "engines/etcd/settings.hpp"
-#include "engines/etcd/tries.hpp"
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
 

@@ -73,11 +73,12 @@ result<std::unique_ptr<engine>> etcd_engine::open(const settings& how,
   std::unique_ptr<etcd_engine> self{new etcd_engine{how, config}};
   self->cluster_ = std::move(*members);
   auto& with = *self->cluster_;
-  self->room_ = std::make_unique<waiting_room>(with.driver());
+  self->waits_ = std::make_unique<wait_registry>(with.driver());
   self->session_ =
       std::make_unique<session>(with, self->clock_, static_cast<session_listener&>(*self));
-  self->lookout_ = std::make_unique<lookout>(with, *self->session_, self->book_, *self->room_,
-                                             self->clock_, self->listener_, how.root);
+  self->watch_manager_ =
+      std::make_unique<watch_manager>(with, *self->session_, self->entries_, *self->waits_,
+                                      self->clock_, self->listener_, how.root);
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   if (with.can_login())
@@ -99,8 +100,8 @@ result<std::unique_ptr<engine>> etcd_engine::open(const settings& how,
 // waits is told, then the session is given back, and with it everything that is left.
 etcd_engine::~etcd_engine() {
   see_off();
-  if (lookout_) lookout_->end();
-  if (room_) room_->look_again_all();
+  if (watch_manager_) watch_manager_->end();
+  if (waits_) waits_->look_again_all();
   if (session_) session_->end();
   if (cluster_) cluster_->stop();
 }

@@ -7,9 +7,9 @@ namespace holdfast::engines::etcd {
 
 namespace {
 
-using standing = place::standing;
+using standing = queue_entry::standing;
 
-constexpr int rounds = 16;          // against a line that changes all the time
+constexpr int rounds = 16;          // against a queue that changes all the time
 constexpr int most_compares = 128;  // in one transaction (--max-txn-ops)
 using no_grants = std::vector<grant>;
 
@@ -25,7 +25,7 @@ operation<entered> etcd_engine::do_enter(const request& ask, invocation how) {
       if (!made) co_return about(std::move(made).error(), ask.name);
       lease = *made;
     }
-    asker who{ask, book_.find_or_make(ask), {}, *lease};
+    asker who{ask, entries_.find_or_make(ask), {}, *lease};
     auto inside = ask.replaces != nullptr ? enter_upgrade(who, how) : enter_plainly(who, how);
     auto out = co_await inside;
     const bool ended = !out && out.error().code() == errc::unavailable && !session_->current();
@@ -46,10 +46,10 @@ operation<entered> etcd_engine::enter_plainly(const asker& given, invocation how
     if (who.find_in(seen->of) != nullptr)
       co_return co_await enter_or_wait(who, std::move(*seen), sent, how);
   }
-  const auto leaving = book_.releasing(who.ask.name);
-  const auto fence = session_->fence(who.under.id);
+  const auto leaving = entries_.releasing(who.ask.name);
+  const auto epoch = session_->epoch(who.under.id);
   const auto sent = clock_.now();
-  auto body = enter_request(who, fence, leaving);
+  auto body = enter_request(who, epoch, leaving);
   begin_sweep(leaving);
   auto got = co_await transact(std::move(body), who.ask.name, {who.under.id}, how);
   end_sweep(leaving, got);
@@ -60,46 +60,47 @@ operation<entered> etcd_engine::enter_plainly(const asker& given, invocation how
     co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
   auto seen = sight_in(got->said, who.ask.name);
   for (const auto& one : leaving) {
-    // Its heir was not known then, or had left.
+    // Its successor was not known then, or had left.
     auto called = call_next(who.ask.name, seen.of, one->created, one->granted_at, how);
     static_cast<void>(co_await called);
   }
-  note_fence(who.under.id, got->said);
+  note_epoch(who.under.id, got->said);
   if (who.find_in(seen.of) == nullptr) {
     auto cleared = co_await clear_slot(who, seen.of, how);
     if (!cleared) co_return failed(who, std::move(cleared).error());
-    const bool moved = session_->fence(who.under.id).modified != fence.modified;
+    const bool moved = session_->epoch(who.under.id).modified != epoch.modified;
     if (moved || *cleared) co_return co_await enter_plainly(who, how);
     if (!who.ask.wait) co_return co_await enter_without_waiting(who, std::move(seen), how);
   }
   co_return co_await enter_or_wait(who, std::move(seen), sent, how);
 }
 
-// Puts the key if nothing else is there. Otherwise it is put to the end of the line (if we wait), and the line is read.
-// What we are about to release does not count, and goes; whoever comes first then is told, as by the release itself.
-rpc::TxnRequest etcd_engine::enter_request(const asker& who, const fence_view& fence,
-                                           const std::vector<book::ref>& leaving) const {
+// Puts the key if nothing else is there. Otherwise it is put to the end of the queue (if we wait), and the queue is
+// read. What we are about to release does not count, and goes; whoever comes first then is told, as by the release
+// itself.
+rpc::TxnRequest etcd_engine::enter_request(const asker& who, const epoch_view& epoch,
+                                           const std::vector<own_entries::ref>& leaving) const {
   const auto sweeps = keys_in(leaving);
   const auto range = keys_of(how_.root, who.ask.name);
   const auto value = value_of(*who.mine);
   rpc::TxnRequest out;
   expect_nothing(out, range, sweeps);
-  expect_modified(out, fence.key, fence.modified);
+  expect_modified(out, epoch.key, epoch.modified);
   auto& free = *out.mutable_success();
   auto& taken = *out.mutable_failure();
-  add_range(taken, fence.key);
+  add_range(taken, epoch.key);
   for (const auto& one : sweeps) {
     add_delete(free, one.key);
     add_delete(taken, one);
   }
   for (const auto& one : leaving)
-    if (const auto heirs = heirs_of(*one); !heirs.empty())
-      expect_created(add_hand_over(taken, heirs, range), one->key, one->created);
+    if (const auto successors = successors_of(*one); !successors.empty())
+      expect_created(add_hand_over(taken, successors, range), one->key, one->created);
   add_put(free, who.key, value, who.under.id);
   if (who.ask.wait) {
     auto& queue = *taken.Add()->mutable_request_txn();
     expect_created(queue, who.key, 0);
-    expect_modified(queue, fence.key, fence.modified);
+    expect_modified(queue, epoch.key, epoch.modified);
     add_put(*queue.mutable_success(), who.key, value, who.under.id);
   }
   add_range(taken, range);
@@ -113,11 +114,11 @@ operation<entered> etcd_engine::enter_or_wait(const asker& who, sight seen, stea
   for (int round = 0; round < rounds; ++round) {
     const auto* own = who.find_in(seen.of);
     if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
-    note_place(*who.mine, *own);
-    std::vector<const place*> needed;  // none for the overtaken, who takes a new token
+    note_position(*who.mine, *own);
+    std::vector<const queue_entry*> needed;  // none for the overtaken, who takes a new token
     if (own->stands == standing::holder && !own->overtaken()) {
       auto out = granted(who, sent, own->created, own->token);
-      note_heirs(*who.mine, seen, *own);
+      note_successors(*who.mine, seen, *own);
       co_return out;
     }
     if (own->stands != standing::holder) {
@@ -135,13 +136,13 @@ operation<entered> etcd_engine::enter_or_wait(const asker& who, sight seen, stea
   co_return ask_again(who.ask);
 }
 
-// Without waiting: our key is not in the line, and comes into it only if that means that we hold.
+// Without waiting: our key is not in the queue, and comes into it only if that means that we hold.
 operation<entered> etcd_engine::enter_without_waiting(const asker& who, sight seen,
                                                       invocation how) {
   for (int round = 0; round < rounds; ++round) {
     if (!seen.of.empty() && who.ask.capacity != seen.of.capacity())
       co_return co_await refuse_capacity(who, seen.of, false, how);
-    std::optional<std::vector<const place*>> needed;
+    std::optional<std::vector<const queue_entry*>> needed;
     if (seen.of.takes(who.ask.weight)) {
       needed.emplace();
     } else if (who.ask.order == queue_order::barging) {
@@ -152,7 +153,7 @@ operation<entered> etcd_engine::enter_without_waiting(const asker& who, sight se
     if (!in) co_return failed(who, std::move(in).error());
     if (*in) co_return **in;
   }
-  auto doubted = co_await end_doubt(who.mine, how);
+  auto doubted = co_await end_late_requests(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
   if (*doubted) co_return co_await enter_plainly(who, how);
   forget(who.mine, true);
@@ -161,9 +162,8 @@ operation<entered> etcd_engine::enter_without_waiting(const asker& who, sight se
 
 // ---- by a mark
 
-operation<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& seen,
-                                                       const std::vector<const place*>& needed,
-                                                       invocation how) {
+operation<std::optional<entered>> etcd_engine::step_in(
+    const asker& who, sight& seen, const std::vector<const queue_entry*>& needed, invocation how) {
   using outcome = std::optional<entered>;
   if (seen.of.untouched().size() > most_at_once) {
     if (auto some = co_await touch_some(who, seen, how); !some) co_return std::move(some).error();
@@ -175,10 +175,10 @@ operation<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& 
   const auto* own = who.find_in(seen.of);
   const auto created = own == nullptr ? 0 : own->created;
   const auto range = keys_of(how_.root, who.ask.name);
-  const auto fence = session_->fence(who.under.id);
+  const auto epoch = session_->epoch(who.under.id);
   rpc::TxnRequest out;
   expect_created(out, who.key, created);
-  expect_modified(out, fence.key, fence.modified);
+  expect_modified(out, epoch.key, epoch.modified);
   expect_unchanged(out, range, seen.revision);
   for (const auto* one : needed) expect_created(out, one->key, one->created);
   marks with;
@@ -186,7 +186,7 @@ operation<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& 
   add_put(*out.mutable_success(), who.key, value_of(*who.mine, with), who.under.id);
   for (const auto* one : seen.of.untouched())
     if (one != own) add_touch(*out.mutable_success(), {one->key, one->created});
-  add_range(*out.mutable_failure(), fence.key);
+  add_range(*out.mutable_failure(), epoch.key);
   add_range(*out.mutable_failure(), range);
   const auto sent = clock_.now();
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
@@ -196,7 +196,7 @@ operation<std::optional<entered>> etcd_engine::step_in(const asker& who, sight& 
   if (got->said.succeeded())
     co_return outcome{granted(who, sent, created == 0 ? revision : created,
                               {static_cast<std::uint64_t>(revision)})};
-  note_fence(who.under.id, got->said);
+  note_epoch(who.under.id, got->said);
   seen = sight_in(got->said, who.ask.name);
   own = who.find_in(seen.of);
   if (own == nullptr || !own->entered) co_return outcome{};
@@ -230,13 +230,13 @@ operation<std::vector<grant>> etcd_engine::do_enter_all(std::span<const request>
 
 // One transaction that puts all keys if nothing lies under any of the names.
 rpc::TxnRequest etcd_engine::enter_all_request(std::span<const asker> all, const lease_view& under,
-                                               std::vector<book::ref>& leaving) const {
-  const auto fence = session_->fence(under.id);
+                                               std::vector<own_entries::ref>& leaving) const {
+  const auto epoch = session_->epoch(under.id);
   rpc::TxnRequest out;
-  expect_modified(out, fence.key, fence.modified);
-  add_range(*out.mutable_failure(), fence.key);
+  expect_modified(out, epoch.key, epoch.modified);
+  add_range(*out.mutable_failure(), epoch.key);
   for (const auto& who : all) {
-    const auto releasing = book_.releasing(who.ask.name);
+    const auto releasing = entries_.releasing(who.ask.name);
     leaving.insert(leaving.end(), releasing.begin(), releasing.end());
     const auto sweeps = keys_in(releasing);
     expect_nothing(out, keys_of(how_.root, who.ask.name), sweeps);
@@ -256,7 +256,7 @@ result<std::vector<grant>> etcd_engine::read_all_entered(std::span<const asker> 
     auto created = said.header().revision();
     if (!said.succeeded()) {
       const auto& kvs = said.responses(static_cast<int>(i) + 1).response_range().kvs();
-      if (kvs.empty() || read_place(kvs[0]).owner != all[i].ask.owner) break;
+      if (kvs.empty() || read_queue_entry(kvs[0]).owner != all[i].ask.owner) break;
       created = kvs[0].create_revision();
     }
     const auto in = granted(all[i], sent, created, {static_cast<std::uint64_t>(created)});
@@ -280,10 +280,10 @@ operation<std::optional<std::vector<grant>>> etcd_engine::try_enter_all(
   if (!lease) co_return std::move(lease).error();
   std::vector<asker> all;
   for (const auto& ask : asks) {
-    auto& who = all.emplace_back(asker{ask, book_.find_or_make(ask), {}, *lease});
+    auto& who = all.emplace_back(asker{ask, entries_.find_or_make(ask), {}, *lease});
     who.key = name_key(*who.mine, ask, *lease, 0);
   }
-  std::vector<book::ref> leaving;
+  std::vector<own_entries::ref> leaving;
   auto body = enter_all_request(all, *lease, leaving);
   if (body.compare_size() > most_compares) {
     for (const auto& who : all) forget(who.mine, true);
@@ -301,16 +301,16 @@ operation<std::optional<std::vector<grant>>> etcd_engine::try_enter_all(
   auto in = read_all_entered(all, got->said, sent);
   if (!in) co_return std::move(in).error();
   if (!in->empty()) co_return outcome{std::move(*in)};
-  note_fence(lease->id, got->said);
+  note_epoch(lease->id, got->said);
   bool doubted = false;
   for (const auto& who : all) {
-    auto any = co_await end_doubt(who.mine, how);
+    auto any = co_await end_late_requests(who.mine, how);
     if (!any) co_return std::move(any).error();
     doubted = doubted || *any;
   }
   if (doubted) co_return outcome{};
   for (const auto& who : all) forget(who.mine, true);
-  co_return outcome{no_grants{}};  // or the fence has moved: one after the other will do
+  co_return outcome{no_grants{}};  // or the epoch has moved: one after the other will do
 }
 
 }  // namespace holdfast::engines::etcd

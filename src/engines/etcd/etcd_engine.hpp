@@ -1,20 +1,20 @@
 // The verbs on etcd.
 //
 // Acquire, free: one transaction puts our key if nothing lies under the name. Taken: the same transaction puts it all
-// the same, and reads the line; who holds follows from the order of creation (line.hpp). Release: one transaction
-// deletes the key if it is still the one we created. Waiters look at the line by a watch (lookout.hpp). Everything
-// lies under the client's lease (session.hpp).
+// the same, and reads the queue; who holds follows from the order of creation (lock_queue.hpp). Release: one
+// transaction deletes the key if it is still the one we created. Waiters look at the queue by a watch
+// (watch_manager.hpp). Everything lies under the client's lease (session.hpp).
 //
 // Each verb is an operation, driven in two ways (common/remote_engine.hpp).
 #pragma once
 
 #include "engines/common/remote_engine.hpp"
-#include "engines/etcd/book.hpp"
 #include "engines/etcd/cluster.hpp"
-#include "engines/etcd/lookout.hpp"
+#include "engines/etcd/own_entries.hpp"
 #include "engines/etcd/requests.hpp"
 #include "engines/etcd/session.hpp"
 #include "engines/etcd/settings.hpp"
+#include "engines/etcd/watch_manager.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -36,7 +36,7 @@ class etcd_engine final : public remote_engine, private session_listener {
   const capabilities& caps() const noexcept override { return caps_; }
   result<std::vector<finding>> diagnose(const call& limits) override;
   bool contended(const grant& held) const noexcept override {
-    return lookout_->is_contended(held.name);
+    return watch_manager_->is_contended(held.name);
   }
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
@@ -48,21 +48,21 @@ class etcd_engine final : public remote_engine, private session_listener {
  private:
   etcd_engine(const settings& how, const engine_config& config);
 
-  // A line as it was read, and when.
+  // A queue as it was read, and when.
   struct sight {
-    line of;
+    lock_queue of;
     std::int64_t revision = 0;
   };
   // Who asks, in which entry, and under which lease.
   struct asker {
     const request& ask;
-    book::ref mine;
+    own_entries::ref mine;
     std::string key;
     lease_view under;
     int attempts = 0;
 
     // Its key in what was seen. A key of that name that another owner has put is not it: see clear_slot().
-    const place* find_in(const line& seen) const noexcept {
+    const queue_entry* find_in(const lock_queue& seen) const noexcept {
       const auto* own = seen.find(key);
       return own != nullptr && own->owner == ask.owner ? own : nullptr;
     }
@@ -81,7 +81,9 @@ class etcd_engine final : public remote_engine, private session_listener {
                                             invocation how) override;
   operation<std::size_t> do_revoke(std::string_view name, invocation how) override;
   operation<counter> do_count(const counter_request& ask, invocation how) override;
-  void end_await(const ticket& place) noexcept override { room_->look_again(place.owner.sequence); }
+  void end_await(const ticket& place) noexcept override {
+    waits_->look_again(place.owner.sequence);
+  }
 
   // enter.cpp
   operation<entered> enter_plainly(const asker& who, invocation how);
@@ -91,42 +93,42 @@ class etcd_engine final : public remote_engine, private session_listener {
   operation<std::optional<std::vector<grant>>> try_enter_all(std::span<const request> asks,
                                                              invocation how);
   rpc::TxnRequest enter_all_request(std::span<const asker> all, const lease_view& under,
-                                    std::vector<book::ref>& leaving) const;
+                                    std::vector<own_entries::ref>& leaving) const;
   result<std::vector<grant>> read_all_entered(std::span<const asker> all,
                                               const rpc::TxnResponse& said, steady_time sent);
   error kept_changing(std::string_view name) const;
   operation<void> release_unlisted(std::string_view name, owner_id owner, invocation how);
-  operation<bool> shrink(book::ref mine, place own, fencing_token token, lock_mode to,
+  operation<bool> shrink(own_entries::ref mine, queue_entry own, fencing_token token, lock_mode to,
                          invocation how);
 
   // Enters by a mark, if nothing has changed since it was seen that it may; `needed` are the keys that must still be
   // there. Not granted, and `seen` anew: it has changed.
   operation<std::optional<entered>> step_in(const asker& who, sight& seen,
-                                            const std::vector<const place*>& needed,
+                                            const std::vector<const queue_entry*>& needed,
                                             invocation how);
   operation<void> touch_some(const asker& who, const sight& seen, invocation how);
-  operation<bool> queue_upgrade(const asker& who, const entry& old, invocation how);
-  operation<entered> refuse_capacity(const asker& who, const line& seen, bool queued,
+  operation<bool> queue_upgrade(const asker& who, const own_entry& old, invocation how);
+  operation<entered> refuse_capacity(const asker& who, const lock_queue& seen, bool queued,
                                      invocation how);
   operation<void> remove(std::string_view name, std::vector<stored> keys, invocation how);
   // Was there a key in our slot that an earlier owner of ours had put? It is gone now: nobody inherits it.
-  operation<bool> clear_slot(const asker& who, const line& seen, invocation how);
+  operation<bool> clear_slot(const asker& who, const lock_queue& seen, invocation how);
   class farewell;
   void see_off() noexcept;  // waits for those who are on their way out, but not for long
 
   // handover.cpp
-  void note_heirs(entry& holder, const sight& seen, const place& own);
-  std::vector<heir> heirs_of(const entry& holder) const;
-  operation<void> find_heirs(book::ref holder, invocation how);
+  void note_successors(own_entry& holder, const sight& seen, const queue_entry& own);
+  std::vector<successor> successors_of(const own_entry& holder) const;
+  operation<void> find_successors(own_entries::ref holder, invocation how);
   // Tells the one behind the key that was created at `after`, and is gone or holds no longer, if it may be asleep: it
   // came before `until`.
   static constexpr auto anybody = std::numeric_limits<std::int64_t>::max();
-  operation<void> call_next(std::string_view name, const line& seen, std::int64_t after,
+  operation<void> call_next(std::string_view name, const lock_queue& seen, std::int64_t after,
                             std::int64_t until, invocation how);
 
-  // doubt.cpp
-  operation<bool> end_doubt(book::ref mine, invocation how);  // was there any?
-  void note_fence(std::int64_t lease, const rpc::TxnResponse& said);
+  // late_requests.cpp
+  operation<bool> end_late_requests(own_entries::ref mine, invocation how);  // was there any?
+  void note_epoch(std::int64_t lease, const rpc::TxnResponse& said);
 
   // A transaction, with the failures as errors. `lease`: under which it puts keys; if that turns out to be gone, so is
   // the session.
@@ -146,34 +148,35 @@ class etcd_engine final : public remote_engine, private session_listener {
   operation<times_left> remaining(std::vector<std::int64_t> leases, invocation how);
   operation<std::int64_t> counter_lease(nanoseconds keep, invocation how);
 
-  std::string name_key(entry& mine, const request& ask, const lease_view& under,
+  std::string name_key(own_entry& mine, const request& ask, const lease_view& under,
                        std::int64_t replaces);
-  std::string value_of(const entry& mine, marks with = {}) const;
-  void note_repetition(entry& mine, bool repeated);
-  bool is_queued(const entry& mine) const;
-  void note_place(entry& mine, const place& own);
-  void begin_sweep(const std::vector<book::ref>& leaving);
-  void end_sweep(const std::vector<book::ref>& leaving, const result<txn_answer>& got);
-  rpc::TxnRequest enter_request(const asker& who, const fence_view& fence,
-                                const std::vector<book::ref>& leaving) const;
+  std::string value_of(const own_entry& mine, marks with = {}) const;
+  void note_repetition(own_entry& mine, bool repeated);
+  bool is_queued(const own_entry& mine) const;
+  void note_position(own_entry& mine, const queue_entry& own);
+  void begin_sweep(const std::vector<own_entries::ref>& leaving);
+  void end_sweep(const std::vector<own_entries::ref>& leaving, const result<txn_answer>& got);
+  rpc::TxnRequest enter_request(const asker& who, const epoch_view& epoch,
+                                const std::vector<own_entries::ref>& leaving) const;
   sight sight_in(const rpc::TxnResponse& said, std::string_view name) const;
   entered granted(const asker& who, steady_time sent, std::int64_t created, fencing_token token);
-  entered waiting(const asker& who, const sight& seen, const place& own);
+  entered waiting(const asker& who, const sight& seen, const queue_entry& own);
   entered ask_again(const request& ask) const;
-  grant as_grant(std::string_view name, entry& of, const lease_view& under, steady_time sent) const;
+  grant as_grant(std::string_view name, own_entry& of, const lease_view& under,
+                 steady_time sent) const;
   error failed(const asker& who, error why);
   error gone(std::string_view name) const;
   // `is_gone`: from the store, too.
-  void forget(const book::ref& which, bool is_gone = false);
-  void uncover(const book::ref& old);
-  lock_info describe(std::string_view name, const line& all, const times_left& left) const;
+  void forget(const own_entries::ref& which, bool is_gone = false);
+  void uncover(const own_entries::ref& old);
+  lock_info describe(std::string_view name, const lock_queue& all, const times_left& left) const;
   progress outcome_of(const ticket& place);
 
   operation<void> confirm(std::span<renewal> batch, invocation how);
   void conclude_renewal(std::span<renewal> batch, const lease_view& now);
   bool needs_proof(std::span<const renewal> batch, const lease_view& now) const;
   void on_lease_gone(std::int64_t id, std::string_view why) noexcept override;
-  void on_suspect(std::size_t member) noexcept override { lookout_->leave(member); }
+  void on_suspect(std::size_t member) noexcept override { watch_manager_->leave(member); }
 
   const settings how_;
   const class clock& clock_;
@@ -182,13 +185,13 @@ class etcd_engine final : public remote_engine, private session_listener {
   const std::int64_t pid_;
   capabilities caps_;
   std::unique_ptr<cluster> cluster_;
-  book book_;
+  own_entries entries_;
   std::mutex parting_;
   std::condition_variable parted_;
   std::size_t leaving_ = 0;  // verbs that take a key away, under way
   std::unique_ptr<session> session_;
-  std::unique_ptr<waiting_room> room_;
-  std::unique_ptr<lookout> lookout_;
+  std::unique_ptr<wait_registry> waits_;
+  std::unique_ptr<watch_manager> watch_manager_;
 };
 
 }  // namespace holdfast::engines::etcd

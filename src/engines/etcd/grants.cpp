@@ -1,4 +1,4 @@
-// Small steps of asking for a lock: the key, the grant, the place in the line.
+// Small steps of asking for a lock: the key, the grant, the place in the queue.
 #include "engines/etcd/etcd_engine.hpp"
 
 #include "support/text.hpp"
@@ -23,11 +23,11 @@ std::int64_t wall_ms() {
 }  // namespace
 
 // The key of this owner under this lease. It keeps the one that it has, so that asking again is asking for the same.
-std::string etcd_engine::name_key(entry& mine, const request& ask, const lease_view& under,
+std::string etcd_engine::name_key(own_entry& mine, const request& ask, const lease_view& under,
                                   std::int64_t replaces) {
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   if (!mine.key.empty() && mine.lease == under.id) return mine.key;
-  if (!mine.slot && mine.label.empty() && replaces == 0) mine.slot = book_.take_slot(ask.name);
+  if (!mine.slot && mine.label.empty() && replaces == 0) mine.slot = entries_.take_slot(ask.name);
   mine.since_ms = wall_ms();
   key_parts parts;
   parts.lease = under.id;
@@ -43,12 +43,12 @@ std::string etcd_engine::name_key(entry& mine, const request& ask, const lease_v
   mine.key = make_key(how_.root, ask.name, parts);
   mine.lease = under.id;
   mine.created = 0;
-  mine.is = entry::state::asking;
+  mine.is = own_entry::state::asking;
   return mine.key;
 }
 
-std::string etcd_engine::value_of(const entry& mine, marks with) const {
-  const auto lock = book_.lock();
+std::string etcd_engine::value_of(const own_entry& mine, marks with) const {
+  const auto lock = entries_.lock();
   if (mine.slot) {
     with.sequence = mine.owner.sequence;
     with.since_ms = mine.since_ms;
@@ -57,23 +57,23 @@ std::string etcd_engine::value_of(const entry& mine, marks with) const {
 }
 
 // The other copy may be carried out at any time, and put the key anew: after the release, too.
-void etcd_engine::note_repetition(entry& mine, bool repeated) {
+void etcd_engine::note_repetition(own_entry& mine, bool repeated) {
   if (!repeated) return;
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   mine.in_doubt = true;
 }
 
-bool etcd_engine::is_queued(const entry& mine) const {
-  const auto lock = book_.lock();
-  return mine.is == entry::state::waiting;
+bool etcd_engine::is_queued(const own_entry& mine) const {
+  const auto lock = entries_.lock();
+  return mine.is == own_entry::state::waiting;
 }
 
-// It is in the line: from here on nobody may forget it without taking it out.
-void etcd_engine::note_place(entry& mine, const place& own) {
-  const auto lock = book_.lock();
+// It is in the queue: from here on nobody may forget it without taking it out.
+void etcd_engine::note_position(own_entry& mine, const queue_entry& own) {
+  const auto lock = entries_.lock();
   mine.created = own.created;
-  if (mine.is != entry::state::asking) return;
-  mine.is = entry::state::waiting;
+  if (mine.is != own_entry::state::asking) return;
+  mine.is = own_entry::state::waiting;
   mine.since = clock_.now();
 }
 
@@ -83,11 +83,11 @@ etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said,
   out.revision = said.header().revision();
   if (said.responses_size() == 0) return out;
   const auto& last = said.responses(said.responses_size() - 1).response_range();
-  out.of = line_in(last.kvs(), keys_of(how_.root, name));
+  out.of = queue_in(last.kvs(), keys_of(how_.root, name));
   return out;
 }
 
-grant etcd_engine::as_grant(std::string_view name, entry& of, const lease_view& under,
+grant etcd_engine::as_grant(std::string_view name, own_entry& of, const lease_view& under,
                             steady_time sent) const {
   grant out;
   out.name = name;
@@ -106,35 +106,35 @@ entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t cr
   entered out;
   out.what = entered::kind::granted;
   {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     auto& mine = *who.mine;
     if (mine.key.empty() || mine.lease != who.under.id)
       return ask_again(who.ask);  // lost meanwhile
-    if (mine.is != entry::state::holding) mine.since = clock_.now();
-    mine.is = entry::state::holding;
+    if (mine.is != own_entry::state::holding) mine.since = clock_.now();
+    mine.is = own_entry::state::holding;
     mine.created = created;
     mine.token = token;
     mine.mode = who.ask.mode;
     mine.weight = who.ask.weight;
     mine.granted_at = static_cast<std::int64_t>(token.value);
-    mine.heirs.clear();
-    mine.more_heirs = token.value != static_cast<std::uint64_t>(created) && !mine.over;
+    mine.successors.clear();
+    mine.more_successors = token.value != static_cast<std::uint64_t>(created) && !mine.over;
     if (mine.over) mine.over->covered = true;
     out.granted = as_grant(who.ask.name, mine, who.under, sent);
   }
-  room_->forget(who.ask.owner.sequence);
-  lookout_->attend();
+  waits_->forget(who.ask.owner.sequence);
+  watch_manager_->attend();
   return out;
 }
 
-entered etcd_engine::waiting(const asker& who, const sight& seen, const place& own) {
+entered etcd_engine::waiting(const asker& who, const sight& seen, const queue_entry& own) {
   entered out;
   out.what = entered::kind::waiting;
   out.waiting = ticket{who.ask.name, who.ask.owner, 0, clock_.now() + recheck_after};
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   auto& mine = *who.mine;
-  if (mine.is != entry::state::waiting) mine.since = clock_.now();
-  mine.is = entry::state::waiting;
+  if (mine.is != own_entry::state::waiting) mine.since = clock_.now();
+  mine.is = own_entry::state::waiting;
   mine.created = own.created;
   mine.looked = seen.revision;
   mine.may_sleep = !mine.over && seen.of.may_sleep(own);
@@ -153,17 +153,17 @@ entered etcd_engine::ask_again(const request& ask) const {
 // A request failed. The entry goes only if nothing of it is, or may yet come, into the store; otherwise core, which
 // would take a certain failure for just that, is told to ask.
 error etcd_engine::failed(const asker& who, error why) {
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   if (!why.is_not_done()) who.mine->in_doubt = true;
-  if (who.mine->is != entry::state::asking || is_in_doubt(*who.mine))
+  if (who.mine->is != own_entry::state::asking || may_have_late_requests(*who.mine))
     return {errc::outcome_unknown, why.message()};
-  book_.drop(*who.mine, true);
+  entries_.drop(*who.mine, true);
   return why;
 }
 
 // For as long as it is free: the slot is ours, so whoever put that has gone, and its request came late or was not
 // cleared up.
-operation<bool> etcd_engine::clear_slot(const asker& who, const line& seen, invocation how) {
+operation<bool> etcd_engine::clear_slot(const asker& who, const lock_queue& seen, invocation how) {
   const auto* left = seen.find(who.key);
   if (left == nullptr || left->owner == who.ask.owner) co_return false;
   std::vector<stored> keys{{left->key, left->created}};
@@ -172,15 +172,15 @@ operation<bool> etcd_engine::clear_slot(const asker& who, const line& seen, invo
   co_return true;
 }
 
-operation<entered> etcd_engine::refuse_capacity(const asker& who, const line& seen, bool queued,
-                                                invocation how) {
+operation<entered> etcd_engine::refuse_capacity(const asker& who, const lock_queue& seen,
+                                                bool queued, invocation how) {
   const not_done why{
       errc::misconfigured,
       fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
                   "for; all users of a name must agree on its kind and its permits.",
                   support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
                   who.ask.capacity)};
-  auto doubted = co_await end_doubt(who.mine, how);
+  auto doubted = co_await end_late_requests(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
   if (*doubted) co_return co_await enter_plainly(who, how);
   if (queued) {

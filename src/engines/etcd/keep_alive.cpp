@@ -173,7 +173,7 @@ void session::suspect_member() {
 }
 
 question session::probe() const {
-  auto out = range_of(fence_key(cluster_.how().root, 0));  // as good as any
+  auto out = range_of(epoch_key(cluster_.how().root, 0));  // as good as any
   out.set_keys_only(true);
   return {method::range, bytes_of(out)};
 }

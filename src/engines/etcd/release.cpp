@@ -6,7 +6,7 @@ namespace holdfast::engines::etcd {
 namespace {
 
 using namespace std::chrono_literals;
-using standing = place::standing;
+using standing = queue_entry::standing;
 
 // A release whose fate is not known: core asks about it; if it does not, it ends after this.
 constexpr auto left_to_core = 2s;
@@ -40,14 +40,15 @@ void etcd_engine::see_off() noexcept {
 // ---- taken along
 
 // A request for the same name deletes what is being released, too: whichever is carried out first.
-void etcd_engine::begin_sweep(const std::vector<book::ref>& leaving) {
+void etcd_engine::begin_sweep(const std::vector<own_entries::ref>& leaving) {
   if (leaving.empty()) return;
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   for (const auto& one : leaving) ++one->sweepers;
 }
 
 // The deletions are the first in the request that change anything, in the order of keys_in(); see enter_request().
-void etcd_engine::end_sweep(const std::vector<book::ref>& leaving, const result<txn_answer>& got) {
+void etcd_engine::end_sweep(const std::vector<own_entries::ref>& leaving,
+                            const result<txn_answer>& got) {
   if (leaving.empty()) return;
   std::vector<bool> deleted;
   for (int i = 0; got && i < got->said.responses_size(); ++i) {
@@ -57,7 +58,7 @@ void etcd_engine::end_sweep(const std::vector<book::ref>& leaving, const result<
     if (one.has_response_txn()) deleted.push_back(one.response_txn().succeeded());
   }
   const bool unknown = got ? got->repeated : !got.error().is_not_done();
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   std::size_t at = 0;
   for (const auto& one : leaving) {
     --one->sweepers;
@@ -72,37 +73,38 @@ void etcd_engine::end_sweep(const std::vector<book::ref>& leaving, const result<
 // same name afterwards finds it released, although requests may overtake each other on their way.
 operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   const farewell until_done{*this};
-  const auto mine = book_.find(held.owner);
+  const auto mine = entries_.find(held.owner);
   bool doubted = false;
   if (mine) {
-    auto ended = co_await end_doubt(mine, how);
+    auto ended = co_await end_late_requests(mine, how);
     if (!ended) co_return std::move(ended).error();
     doubted = *ended;
   }
-  if (!mine || !book_.begin_release(*mine))
+  if (!mine || !entries_.begin_release(*mine))
     co_return co_await release_unlisted(held.name, held.owner, how);
   const auto keys = keys_in({mine});
   if (keys.empty()) {
     forget(mine);
     co_return gone(held.name);
   }
-  static_cast<void>(co_await find_heirs(mine, how));
-  const auto heirs = heirs_of(*mine);
+  static_cast<void>(co_await find_successors(mine, how));
+  const auto successors = successors_of(*mine);
   rpc::TxnRequest out;
   expect_created(out, keys.front().key, mine->created);
   for (const auto& one : keys) add_delete(*out.mutable_success(), one.key);
-  if (!heirs.empty()) add_hand_over(*out.mutable_success(), heirs, keys_of(how_.root, held.name));
+  if (!successors.empty())
+    add_hand_over(*out.mutable_success(), successors, keys_of(how_.root, held.name));
   txn_options with;
   with.at_once = true;
   auto got = co_await transact(std::move(out), held.name, with, how);
   if (!got) {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     mine->swept = mine->swept || !got.error().is_not_done();  // it may be that it was
-    book_.end_release(*mine, clock_.now() + left_to_core);
+    entries_.end_release(*mine, clock_.now() + left_to_core);
     co_return std::move(got).error();
   }
   const bool swept = [&] {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     return mine->swept || mine->sweepers > 0;
   }();
   // Somebody took it away, and a late request of ours put it again: that goes, too.
@@ -111,10 +113,10 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   forget(mine, true);
   // Gone, and perhaps by an earlier try of ours, or by a later request that took it along.
   if (!got->said.succeeded() && !got->repeated && !swept) co_return gone(held.name);
-  if (got->said.succeeded() && !heirs.empty()) {
+  if (got->said.succeeded() && !successors.empty()) {
     const auto& handed = got->said.responses(got->said.responses_size() - 1).response_txn();
     if (!handed.succeeded()) {
-      const auto seen = sight_in(handed, held.name);  // the heir has left: the next one, then
+      const auto seen = sight_in(handed, held.name);  // the successor has left: the next one, then
       static_cast<void>(
           co_await call_next(held.name, seen.of, mine->created, mine->granted_at, how));
     }
@@ -122,7 +124,7 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   co_return result<void>{};
 }
 
-// Not in our book: it was lost, or this is said again. Whatever the store has of this owner goes.
+// Not in our entries: it was lost, or this is said again. Whatever the store has of this owner goes.
 operation<void> etcd_engine::release_unlisted(std::string_view name, owner_id owner,
                                               invocation how) {
   auto seen = co_await look(name, how);
@@ -144,36 +146,37 @@ operation<void> etcd_engine::remove(std::string_view name, std::vector<stored> k
 }
 
 // An upgrade stands on what it has replaced: that goes with it.
-void etcd_engine::forget(const book::ref& which, bool is_gone) {
-  room_->forget(which->owner.sequence);
-  const auto lock = book_.lock();
-  which->is = entry::state::releasing;  // whoever still has it in hand leaves it alone
+void etcd_engine::forget(const own_entries::ref& which, bool is_gone) {
+  waits_->forget(which->owner.sequence);
+  const auto lock = entries_.lock();
+  which->is = own_entry::state::releasing;  // whoever still has it in hand leaves it alone
   const bool whole = which->over && which->over->covered;
-  book_.drop(*which, is_gone);
+  entries_.drop(*which, is_gone);
   if (!whole) return;
   for (auto* one = which->over.get(); one != nullptr; one = one->over.get())
-    book_.drop(*one, is_gone);
+    entries_.drop(*one, is_gone);
 }
 
 // ---- leaving
 
 operation<void> etcd_engine::do_leave(const ticket& place, invocation how) {
   const farewell until_done{*this};
-  const auto mine = book_.find(place.owner);
+  const auto mine = entries_.find(place.owner);
   if (!mine) {
     auto away = co_await release_unlisted(place.name, place.owner, how);
     if (!away && away.error().code() != errc::not_held) co_return std::move(away).error();
     co_return result<void>{};
   }
-  const auto doubted = co_await end_doubt(mine, how);
+  const auto doubted = co_await end_late_requests(mine, how);
   if (!doubted) co_return doubted.error();
   stored key;
   bool hands_over = false;
   {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     key = {mine->key, *doubted ? 0 : mine->created};
     hands_over = mine->mode == lock_mode::exclusive && !mine->over;
-    if (mine->is == entry::state::holding) mine->is = entry::state::waiting;  // it is not wanted
+    if (mine->is == own_entry::state::holding)
+      mine->is = own_entry::state::waiting;  // it is not wanted
   }
   if (!key.key.empty() && key.created == 0) {  // we have not seen it yet
     auto seen = co_await look(place.name, how);
@@ -198,8 +201,8 @@ operation<void> etcd_engine::do_leave(const ticket& place, invocation how) {
 }
 
 // An upgrade that is not wanted any more: its owner reads on as before.
-void etcd_engine::uncover(const book::ref& old) {
-  const auto lock = book_.lock();
+void etcd_engine::uncover(const own_entries::ref& old) {
+  const auto lock = entries_.lock();
   if (!old->covered) return;
   old->covered = false;
   old->until = clock_.now() + old->ttl;
@@ -208,9 +211,9 @@ void etcd_engine::uncover(const book::ref& old) {
 // ---- settling
 
 operation<entered> etcd_engine::do_settle(const request& ask, invocation how) {
-  auto mine = book_.find(ask.owner);
+  auto mine = entries_.find(ask.owner);
   if (mine)
-    if (auto ended = co_await end_doubt(mine, how); !ended)
+    if (auto ended = co_await end_late_requests(mine, how); !ended)
       co_return as_reading(std::move(ended).error());
   const auto sent = clock_.now();
   auto seen = co_await look(ask.name, how);
@@ -228,10 +231,10 @@ operation<entered> etcd_engine::do_settle(const request& ask, invocation how) {
     // Left over from a session that we have given up: not worth anything, and core gives it back.
     under = lease_view{own->lease, clock_.now() - 2 * nanoseconds{how_.session}, how_.session};
   }
-  if (!mine) mine = book_.find_or_make(ask);
+  if (!mine) mine = entries_.find_or_make(ask);
   asker who{ask, mine, own->key, *under};
   {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     mine->key = own->key;
     mine->lease = own->lease;
     if (mine->ttl == nanoseconds::zero()) mine->ttl = how_.session;  // core clears up: any will do
@@ -243,8 +246,8 @@ operation<entered> etcd_engine::do_settle(const request& ask, invocation how) {
     co_return out;
   }
   auto out = granted(who, sent, own->created, own->token);
-  note_heirs(*mine, *seen, *own);
-  const auto lock = book_.lock();
+  note_successors(*mine, *seen, *own);
+  const auto lock = entries_.lock();
   out.granted.mode = mine->mode = own->mode;
   out.granted.weight = mine->weight = own->weight;
   co_return out;

@@ -93,8 +93,9 @@ void add_delete(operations& to, const stored& which) {
   add_delete(*inner.mutable_success(), which.key);
 }
 
-rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name) {
-  const auto& next = heirs.front();
+rpc::TxnRequest& add_hand_over(operations& to, std::span<const successor> successors,
+                               const key_range& name) {
+  const auto& next = successors.front();
   auto& out = *to.Add()->mutable_request_txn();
   add_range(*out.mutable_failure(), name);
   if (next.overtaken) {
@@ -107,12 +108,12 @@ rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, cons
   with.sequence = next.sequence;
   with.since_ms = next.since_ms;
   with.token = fencing_token{static_cast<std::uint64_t>(next.created)};
-  with.heirs.assign(heirs.begin() + 1, heirs.end());
+  with.successors.assign(successors.begin() + 1, successors.end());
   add_mark(*out.mutable_success(), next.key, with);
   return out;
 }
 
-void add_call(operations& to, const place& waiter) {
+void add_call(operations& to, const queue_entry& waiter) {
   auto& inner = *to.Add()->mutable_request_txn();
   expect_modified(inner, waiter.key, waiter.modified);
   marks with;
@@ -122,7 +123,7 @@ void add_call(operations& to, const place& waiter) {
   add_mark(*inner.mutable_success(), waiter.key, with);
 }
 
-rpc::TxnRequest fence_step(const fence_view& from, std::int64_t lease) {
+rpc::TxnRequest epoch_step(const epoch_view& from, std::int64_t lease) {
   rpc::TxnRequest out;
   expect_modified(out, from.key, from.modified);
   add_put(*out.mutable_success(), from.key, {}, lease);
@@ -143,11 +144,12 @@ rpc::RangeRequest range_of(const std::string& key) {
   return out;
 }
 
-line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name) {
-  std::vector<place> all;
+lock_queue queue_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs,
+                    const key_range& name) {
+  std::vector<queue_entry> all;
   for (const auto& kv : kvs)
-    if (lies_in(name, kv.key())) all.push_back(read_place(kv));
-  return line{std::move(all)};
+    if (lies_in(name, kv.key())) all.push_back(read_queue_entry(kv));
+  return lock_queue{std::move(all)};
 }
 
 }  // namespace holdfast::engines::etcd

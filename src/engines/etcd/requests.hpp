@@ -1,7 +1,7 @@
 // The requests that are made in more than one place, and the lines that come back.
 #pragma once
 
-#include "engines/etcd/line.hpp"
+#include "engines/etcd/lock_queue.hpp"
 
 #include <etcd/rpc.pb.h>
 
@@ -46,19 +46,22 @@ void add_touch(operations& to, const stored& which);
 void add_delete(operations& to, const std::string& key);
 // Only if it is the one that was created then: the key may be in use again when this is carried out.
 void add_delete(operations& to, const stored& which);
-// To the first of the heirs, who is told the others, if it is still there as we know it. Otherwise the line is read.
-rpc::TxnRequest& add_hand_over(operations& to, std::span<const heir> heirs, const key_range& name);
-// It shall look at the line. Nobody came in over its head.
-void add_call(operations& to, const place& waiter);
+// To the first of the successors, who is told the others, if it is still there as we know it. Otherwise the queue is
+// read.
+rpc::TxnRequest& add_hand_over(operations& to, std::span<const successor> successors,
+                               const key_range& name);
+// It shall look at the queue. Nobody came in over its head.
+void add_call(operations& to, const queue_entry& waiter);
 
-// Changes the fence, if nobody has done so; otherwise it is read.
-rpc::TxnRequest fence_step(const fence_view& from, std::int64_t lease);
+// Changes the epoch, if nobody has done so; otherwise it is read.
+rpc::TxnRequest epoch_step(const epoch_view& from, std::int64_t lease);
 
 rpc::RangeRequest range_of(const key_range& range);
 rpc::RangeRequest range_of(const std::string& key);
 
 // What lies directly under the name.
-line line_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs, const key_range& name);
+lock_queue queue_in(const google::protobuf::RepeatedPtrField<rpc::KeyValue>& kvs,
+                    const key_range& name);
 
 template <class Message>
 std::string bytes_of(const Message& what) {

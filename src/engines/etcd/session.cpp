@@ -129,14 +129,14 @@ void session::is_gone(std::int64_t id, std::string_view why) {
   listener_.on_lease_gone(id, why);
 }
 
-fence_view session::fence(std::int64_t lease) const {
+epoch_view session::epoch(std::int64_t lease) const {
   const std::lock_guard lock{guard_};
-  return {fence_key(cluster_.how().root, lease), fence_.lease == lease ? fence_.modified : 0};
+  return {epoch_key(cluster_.how().root, lease), epoch_.lease == lease ? epoch_.modified : 0};
 }
 
-void session::note_fence(std::int64_t lease, std::int64_t modified, std::int64_t revision) {
+void session::note_epoch(std::int64_t lease, std::int64_t modified, std::int64_t revision) {
   const std::lock_guard lock{guard_};
-  if (fence_.lease != lease || revision >= fence_.seen_at) fence_ = {lease, modified, revision};
+  if (epoch_.lease != lease || revision >= epoch_.seen_at) epoch_ = {lease, modified, revision};
 }
 
 void session::give_back(std::int64_t id) noexcept { cluster_.send_off(revocation(id)); }

@@ -12,7 +12,7 @@
 
 #include "engines/common/operation.hpp"
 #include "engines/etcd/cluster.hpp"
-#include "engines/etcd/place.hpp"
+#include "engines/etcd/queue_entry.hpp"
 #include "engines/etcd/stream.hpp"
 
 #include <holdfast/clock.hpp>
@@ -72,9 +72,9 @@ class session final : private stream::user {
   // co_await: the same, for an operation.
   class proving;
   proving proven_since(steady_time since, const invocation& how) noexcept;
-  // The fence of that lease, as it was last seen, and what was seen of it at a revision of the store.
-  fence_view fence(std::int64_t lease) const;
-  void note_fence(std::int64_t lease, std::int64_t modified, std::int64_t revision);
+  // The epoch of that lease, as it was last seen, and what was seen of it at a revision of the store.
+  epoch_view epoch(std::int64_t lease) const;
+  void note_epoch(std::int64_t lease, std::int64_t modified, std::int64_t revision);
   // Prolongs another lease (of a counter), without waiting for an answer.
   void touch(std::int64_t lease);
 
@@ -135,7 +135,7 @@ class session final : private stream::user {
   std::vector<std::int64_t> touches_;
   struct {
     std::int64_t lease = 0, modified = 0, seen_at = 0;
-  } fence_;
+  } epoch_;
 
   // Of the driver's thread.
   std::deque<sent_one> unanswered_;

@@ -13,15 +13,15 @@ namespace {
 constexpr int rounds = 16;
 
 // Could `old` turn into something of this weight now?
-bool may_replace(const line& in, const place& old, std::uint64_t weight) {
+bool may_replace(const lock_queue& in, const queue_entry& old, std::uint64_t weight) {
   return may_enter({in.capacity(), in.used(), in.anybody_waits()}, weight, queue_order::fifo,
                    old.weight);
 }
 
-// Without these the others would see another line than we do: the one that is upgraded, and the first of those who
+// Without these the others would see another queue than we do: the one that is upgraded, and the first of those who
 // wait, behind whom the rest must stay.
-std::vector<const place*> needed_for(const line& in, const place& old) {
-  std::vector<const place*> out{&old};
+std::vector<const queue_entry*> needed_for(const lock_queue& in, const queue_entry& old) {
+  std::vector<const queue_entry*> out{&old};
   if (const auto* first = in.first_waiter()) out.push_back(first);
   return out;
 }
@@ -35,11 +35,11 @@ error etcd_engine::gone(std::string_view name) const {
 
 operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how) {
   asker who = given;
-  const auto old = book_.find(who.ask.replaces->owner);
+  const auto old = entries_.find(who.ask.replaces->owner);
   stored old_key;
   if (old) {
-    const auto lock = book_.lock();
-    if (old->is == entry::state::holding && old->lease == who.under.id)
+    const auto lock = entries_.lock();
+    if (old->is == own_entry::state::holding && old->lease == who.under.id)
       old_key = {old->key, old->created};
     who.mine->over = old;
   }
@@ -59,7 +59,7 @@ operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how
     }
     who.key = name_key(*who.mine, who.ask, who.under, base->created);
     const auto* own = who.find_in(seen->of);
-    if (own != nullptr) note_place(*who.mine, *own);
+    if (own != nullptr) note_position(*who.mine, *own);
     if (own != nullptr && own->entered)
       co_return granted(who, clock_.now(), own->created, own->token);
     if (may_replace(seen->of, *base, who.ask.weight)) {
@@ -75,26 +75,26 @@ operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how
     }
   }
   if (who.ask.wait) co_return ask_again(who.ask);
-  auto doubted = co_await end_doubt(who.mine, how);
+  auto doubted = co_await end_late_requests(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
   if (*doubted) co_return co_await enter_upgrade(given, how);
   forget(who.mine);
   co_return entered{};
 }
 
-// Into the line: whoever comes from now on comes behind it.
-operation<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, invocation how) {
-  const auto fence = session_->fence(who.under.id);
+// Into the queue: whoever comes from now on comes behind it.
+operation<bool> etcd_engine::queue_upgrade(const asker& who, const own_entry& old, invocation how) {
+  const auto epoch = session_->epoch(who.under.id);
   rpc::TxnRequest out;
   expect_created(out, old.key, old.created);
   expect_created(out, who.key, 0);
-  expect_modified(out, fence.key, fence.modified);
+  expect_modified(out, epoch.key, epoch.modified);
   add_put(*out.mutable_success(), who.key, value_of(*who.mine), who.under.id);
-  add_range(*out.mutable_failure(), fence.key);
+  add_range(*out.mutable_failure(), epoch.key);
   auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
   if (!got) co_return std::move(got).error();
   note_repetition(*who.mine, got->repeated);
-  if (!got->said.succeeded()) note_fence(who.under.id, got->said);
+  if (!got->said.succeeded()) note_epoch(who.under.id, got->said);
   co_return got->said.succeeded();
 }
 
@@ -104,12 +104,12 @@ operation<bool> etcd_engine::queue_upgrade(const asker& who, const entry& old, i
 // effect, and asked again it finds that it is done.
 operation<grant> etcd_engine::do_downgrade(const grant& held, lock_mode to, invocation how) {
   for (;;) {
-    const auto mine = book_.find(held.owner);
+    const auto mine = entries_.find(held.owner);
     const auto under = session_->current();
     stored key;
     if (mine) {
-      const auto lock = book_.lock();
-      if (mine->is == entry::state::holding) key = {mine->key, mine->created};
+      const auto lock = entries_.lock();
+      if (mine->is == own_entry::state::holding) key = {mine->key, mine->created};
     }
     if (key.key.empty() || !under || under->id != mine->lease) co_return gone(held.name);
     const auto sent = clock_.now();
@@ -122,7 +122,7 @@ operation<grant> etcd_engine::do_downgrade(const grant& held, lock_mode to, invo
       if (!done) co_return std::move(done).error();
       if (!*done) continue;
     }
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     mine->mode = to;
     mine->weight = weight_of(to);
     co_return as_grant(held.name, *mine, *under, sent);
@@ -130,15 +130,15 @@ operation<grant> etcd_engine::do_downgrade(const grant& held, lock_mode to, invo
 }
 
 // False: the key is no longer as it was seen.
-operation<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token token, lock_mode to,
-                                    invocation how) {
+operation<bool> etcd_engine::shrink(own_entries::ref mine, queue_entry own, fencing_token token,
+                                    lock_mode to, invocation how) {
   std::int64_t granted_at = 0, lease = 0;
-  bool has_heirs = false;
+  bool has_successors = false;
   {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     lease = mine->lease;
     granted_at = mine->granted_at;
-    has_heirs = mine->more_heirs || !mine->heirs.empty();
+    has_successors = mine->more_successors || !mine->successors.empty();
   }
   marks with;
   with.mode = to;
@@ -146,11 +146,11 @@ operation<bool> etcd_engine::shrink(book::ref mine, place own, fencing_token tok
   rpc::TxnRequest out;
   expect_modified(out, own.key, own.modified);
   add_put(*out.mutable_success(), own.key, value_of(*mine, with), lease);
-  if (has_heirs) add_range(*out.mutable_success(), keys_of(how_.root, mine->name));
+  if (has_successors) add_range(*out.mutable_success(), keys_of(how_.root, mine->name));
   auto got = co_await transact(std::move(out), mine->name, {lease}, how);
   if (!got) co_return std::move(got).error();
   if (!got->said.succeeded()) co_return false;
-  if (has_heirs) {  // not any more: they look at the line from now on
+  if (has_successors) {  // not any more: they look at the queue from now on
     const auto seen = sight_in(got->said, mine->name);
     static_cast<void>(co_await call_next(mine->name, seen.of, own.created, granted_at, how));
   }

@@ -9,19 +9,19 @@ namespace holdfast::engines::etcd {
 namespace {
 
 using namespace std::chrono_literals;
-using standing = place::standing;
+using standing = queue_entry::standing;
 
 constexpr std::int64_t page = 1000;
 constexpr std::size_t most_leases = 64;  // that are asked for their time left
 
-nanoseconds age_of(const place& one) {
+nanoseconds age_of(const queue_entry& one) {
   using namespace std::chrono;
   if (one.since_ms == 0) return {};
   const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   return milliseconds{std::max<std::int64_t>(now - one.since_ms, 0)};  // clocks differ
 }
 
-void add_leases(const line& of, std::vector<std::int64_t>& to) {
+void add_leases(const lock_queue& of, std::vector<std::int64_t>& to) {
   for (const auto& one : of.all())
     if (one.stands == standing::holder && one.lease != 0 &&
         std::ranges::find(to, one.lease) == to.end() && to.size() < most_leases)
@@ -41,7 +41,7 @@ operation<etcd_engine::sight> etcd_engine::look(std::string_view name, invocatio
   rpc::RangeResponse in;
   if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(name, how_.url);
   sight out;
-  out.of = line_in(in.kvs(), range);
+  out.of = queue_in(in.kvs(), range);
   out.revision = in.header().revision();
   co_return out;
 }
@@ -71,7 +71,7 @@ operation<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64
 
 // ---- showing
 
-lock_info etcd_engine::describe(std::string_view name, const line& all,
+lock_info etcd_engine::describe(std::string_view name, const lock_queue& all,
                                 const times_left& left) const {
   lock_info out;
   out.name = name;
@@ -102,16 +102,16 @@ lock_info etcd_engine::describe(std::string_view name, const line& all,
 
 // What we are about to release is gone in our own eyes.
 operation<lock_info> etcd_engine::do_inspect(std::string_view name, invocation how) {
-  const auto leaving = keys_in(book_.releasing(name));
+  const auto leaving = keys_in(entries_.releasing(name));
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   if (!leaving.empty()) {
     auto places = seen->of.all();
-    std::erase_if(places, [&](const place& one) {
+    std::erase_if(places, [&](const queue_entry& one) {
       return std::ranges::find(leaving, stored{one.key, one.created}) != leaving.end();
     });
     for (auto& one : places) one.stands = standing::waiter;
-    seen->of = line{std::move(places)};
+    seen->of = lock_queue{std::move(places)};
   }
   std::vector<std::int64_t> leases;
   add_leases(seen->of, leases);
@@ -125,7 +125,7 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
   const auto range = keys_from(std::string{how_.root}.append(prefix));
   auto ask = range_of(range);
   ask.set_limit(page);
-  std::map<std::string, std::vector<place>, std::less<>> found;
+  std::map<std::string, std::vector<queue_entry>, std::less<>> found;
   for (bool more = true; more;) {
     const question what{method::range, bytes_of(ask)};
     const auto said = co_await cluster_->ask(what, how);
@@ -135,18 +135,19 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
     if (!in.ParseFromString(said.got->body)) co_return unexpected_answer({}, how_.url);
     for (const auto& kv : in.kvs()) {
       const auto name = name_in(how_.root, kv.key());
-      if (name && name->starts_with(prefix)) found[std::string{*name}].push_back(read_place(kv));
+      if (name && name->starts_with(prefix))
+        found[std::string{*name}].push_back(read_queue_entry(kv));
     }
     more = in.more() && !in.kvs().empty();
     if (!more) break;
     ask.set_revision(in.header().revision());
     ask.set_key(in.kvs(in.kvs_size() - 1).key() + '\0');
   }
-  std::vector<std::pair<std::string, line>> lines;
+  std::vector<std::pair<std::string, lock_queue>> lines;
   std::vector<std::int64_t> leases;
   for (auto& [name, places] : found) {
     if (lines.size() == limit) break;
-    lines.emplace_back(name, line{std::move(places)});
+    lines.emplace_back(name, lock_queue{std::move(places)});
     add_leases(lines.back().second, leases);
   }
   auto left = co_await remaining(std::move(leases), how);

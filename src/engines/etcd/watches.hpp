@@ -6,7 +6,7 @@
 // Everything here, and every call of a watcher, is of the driver's thread.
 #pragma once
 
-#include "engines/etcd/place.hpp"
+#include "engines/etcd/queue_entry.hpp"
 #include "engines/etcd/stream.hpp"
 
 #include <cstdint>

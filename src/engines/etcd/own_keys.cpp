@@ -1,5 +1,5 @@
-// The holders' half of the lookout: is the key still there, and has its ttl passed?
-#include "engines/etcd/lookout.hpp"
+// The holders' half of the watch_manager: is the key still there, and has its ttl passed?
+#include "engines/etcd/watch_manager.hpp"
 
 #include <algorithm>
 
@@ -15,29 +15,29 @@ constexpr auto check_again_after = 200ms;
 
 }  // namespace
 
-class lookout::own_key final : private watcher {
+class watch_manager::own_key final : private watcher {
  public:
-  own_key(lookout& in, book::ref holder) : in_(in), holder_(std::move(holder)) {
+  own_key(watch_manager& in, own_entries::ref holder) : in_(in), holder_(std::move(holder)) {
     id_ = in.watches_.add(holder_->key, *this);
   }
   ~own_key() { in_.watches_.remove(id_); }
-  const book::ref& holder() const noexcept { return holder_; }
+  const own_entries::ref& holder() const noexcept { return holder_; }
 
  private:
   void on_watching(std::int64_t) noexcept override { in_.check_soon(*this); }
   void on_events(const rpc::WatchResponse& what) noexcept override {
     for (const auto& one : what.events())
-      if (one.type() == rpc::Event::DELETE) return in_.is_missing(book::ref{holder_});
+      if (one.type() == rpc::Event::DELETE) return in_.is_missing(own_entries::ref{holder_});
   }
-  lookout& in_;
-  const book::ref holder_;
+  watch_manager& in_;
+  const own_entries::ref holder_;
   watches::id id_ = 0;
 };
 
 // Are these keys still there? One question for many.
-class lookout::checking final : public cluster::handler {
+class watch_manager::checking final : public cluster::handler {
  public:
-  checking(lookout& to, std::vector<std::uint64_t> asked, const rpc::TxnRequest& body)
+  checking(watch_manager& to, std::vector<std::uint64_t> asked, const rpc::TxnRequest& body)
       : to_(to), asked_(std::move(asked)), what_{method::txn, bytes_of(body)} {
     limits_.deadline = std::chrono::steady_clock::now() + 3s;
   }
@@ -48,66 +48,67 @@ class lookout::checking final : public cluster::handler {
     to_.checked(asked_, said);
     delete this;
   }
-  lookout& to_;
+  watch_manager& to_;
   const std::vector<std::uint64_t> asked_;
   const question what_;
   call limits_;
 };
 
-lookout::lookout(cluster& with, const session& under, book& entries, waiting_room& room,
-                 const class clock& time, engine_listener& listener, std::string root)
+watch_manager::watch_manager(cluster& with, const session& under, own_entries& entries,
+                             wait_registry& waits, const class clock& time,
+                             engine_listener& listener, std::string root)
     : cluster_(with),
       session_(under),
-      book_(entries),
-      room_(room),
+      entries_(entries),
+      waits_(waits),
       clock_(time),
       listener_(listener),
       root_(std::move(root)),
       watches_(with) {}
 
-void lookout::end() noexcept {
+void watch_manager::end() noexcept {
   run_there(cluster_.driver(), [this] {
     ending_ = true;
     own_keys_.clear();
     before_.clear();
-    for (auto& [topic, one] : mirrors_) one->end();
-    mirrors_.clear();
-    for (auto& [name, one] : own_lines_) one.copy->end();
-    own_lines_.clear();
+    for (auto& [topic, one] : caches_) one->end();
+    caches_.clear();
+    for (auto& [name, one] : own_queues_) one.copy->end();
+    own_queues_.clear();
     waiters_.clear();
-    sleepers_.clear();
+    passive_waiters_.clear();
   });
   watches_.end();
 }
 
 // ---- time
 
-void lookout::attend() {
+void watch_manager::attend() {
   if (attending_.exchange(true, std::memory_order_relaxed)) return;
   cluster_.driver().at(std::chrono::steady_clock::now() + pace, [this] { tick(); });
 }
 
-void lookout::tick() {
+void watch_manager::tick() {
   if (ending_) return;
   attending_.store(false, std::memory_order_relaxed);
   tend_holders();
-  tend_mirrors();
-  tend_sleepers();
-  bool busy = !mirrors_.empty() || !own_lines_.empty() || !own_keys_.empty() || !before_.empty();
+  tend_caches();
+  tend_passive_waiters();
+  bool busy = !caches_.empty() || !own_queues_.empty() || !own_keys_.empty() || !before_.empty();
   if (!busy) {
-    const auto lock = book_.lock();
-    busy = !book_.all().empty();
+    const auto lock = entries_.lock();
+    busy = !entries_.all().empty();
   }
   if (busy) attend();
 }
 
-void lookout::tend_holders() {
+void watch_manager::tend_holders() {
   const auto now = clock_.now();
-  std::vector<book::ref> over, grown;
+  std::vector<own_entries::ref> over, grown;
   {
-    const auto lock = book_.lock();
-    for (const auto& [number, one] : book_.all()) {
-      if (one->is != entry::state::holding || one->covered) continue;
+    const auto lock = entries_.lock();
+    for (const auto& [number, one] : entries_.all()) {
+      if (one->is != own_entry::state::holding || one->covered) continue;
       if (now >= one->until) {
         over.push_back(one);
       } else if (!one->watched && now - one->since >= young) {
@@ -115,9 +116,9 @@ void lookout::tend_holders() {
       }
     }
     std::erase_if(own_keys_, [&](const auto& one) {
-      const auto at = book_.all().find(one.first);
-      return at == book_.all().end() || at->second != one.second->holder() ||
-             at->second->is != entry::state::holding;
+      const auto at = entries_.all().find(one.first);
+      return at == entries_.all().end() || at->second != one.second->holder() ||
+             at->second->is != own_entry::state::holding;
     });
   }
   for (const auto& one : over) ttl_is_over(one);
@@ -126,46 +127,46 @@ void lookout::tend_holders() {
 
 // Nobody renewed it, so core has given it up, and cannot or will not say so: what the store shows must not outlive
 // that.
-void lookout::ttl_is_over(const book::ref& holder) {
+void watch_manager::ttl_is_over(const own_entries::ref& holder) {
   std::vector<stored> keys;
   {
-    const auto lock = book_.lock();
-    if (holder->is != entry::state::holding) return;
+    const auto lock = entries_.lock();
+    if (holder->is != own_entry::state::holding) return;
     keys = keys_in({holder});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop(*one);
+    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) entries_.drop(*one);
   }
   own_keys_.erase(holder->owner.sequence);
-  end_doubt(*holder);
+  end_late_requests(*holder);
   sweep(std::move(keys));
   announce_lost({holder->owner}, "its ttl passed without a renewal");
 }
 
 // Of one that was given up: what was sent for it must not be carried out later.
-void lookout::end_doubt(const entry& lost) {
+void watch_manager::end_late_requests(const own_entry& lost) {
   {
-    const auto lock = book_.lock();
-    if (!is_in_doubt(lost)) return;
+    const auto lock = entries_.lock();
+    if (!may_have_late_requests(lost)) return;
   }
-  cluster_.send_off({method::txn, bytes_of(fence_step(session_.fence(lost.lease), lost.lease))});
+  cluster_.send_off({method::txn, bytes_of(epoch_step(session_.epoch(lost.lease), lost.lease))});
 }
 
 // ---- is it still there?
 
-void lookout::watch_own_key(const book::ref& holder) {
+void watch_manager::watch_own_key(const own_entries::ref& holder) {
   {
-    const auto lock = book_.lock();
-    if (holder->is != entry::state::holding) return;
+    const auto lock = entries_.lock();
+    if (holder->is != own_entry::state::holding) return;
     holder->watched = true;
   }
   own_keys_.insert_or_assign(holder->owner.sequence, std::make_shared<own_key>(*this, holder));
 }
 
-void lookout::check_soon(own_key& one) {
+void watch_manager::check_soon(own_key& one) {
   if (to_check_.empty()) cluster_.driver().post([this] { check(); });
   to_check_.push_back(one.holder()->owner.sequence);
 }
 
-void lookout::check() {
+void watch_manager::check() {
   if (ending_) return;
   auto all = std::exchange(to_check_, {});
   std::erase_if(all, [&](std::uint64_t number) { return !own_keys_.contains(number); });
@@ -183,12 +184,12 @@ void lookout::check() {
 }
 
 // Else it is another one, of the same name.
-bool lookout::is_the_key_of(const entry& holder, std::int64_t created) const {
-  const auto lock = book_.lock();
+bool watch_manager::is_the_key_of(const own_entry& holder, std::int64_t created) const {
+  const auto lock = entries_.lock();
   return holder.created == created;
 }
 
-void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& said) {
+void watch_manager::checked(const std::vector<std::uint64_t>& asked, const answer& said) {
   if (ending_) return;
   rpc::TxnResponse in;
   const bool good = said.got && said.got->ok() && in.ParseFromString(said.got->body) &&
@@ -204,30 +205,30 @@ void lookout::checked(const std::vector<std::uint64_t>& asked, const answer& sai
     const auto at = own_keys_.find(asked[i]);
     if (at == own_keys_.end()) continue;
     const auto& kvs = in.responses(static_cast<int>(i)).response_range().kvs();
-    const book::ref holder{at->second->holder()};
+    const own_entries::ref holder{at->second->holder()};
     if (kvs.empty() || !is_the_key_of(*holder, kvs[0].create_revision())) is_missing(holder);
   }
 }
 
-void lookout::is_missing(const book::ref& holder) {
+void watch_manager::is_missing(const own_entries::ref& holder) {
   if (ending_) return;
   std::vector<stored> below;
   {
-    const auto lock = book_.lock();
-    if (holder->is != entry::state::holding) return;  // we have taken it away ourselves
+    const auto lock = entries_.lock();
+    if (holder->is != own_entry::state::holding) return;  // we have taken it away ourselves
     if (holder->over) below = keys_in({holder->over});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) book_.drop(*one);
-    holder->is = entry::state::releasing;
+    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) entries_.drop(*one);
+    holder->is = own_entry::state::releasing;
   }
   own_keys_.erase(holder->owner.sequence);
-  end_doubt(*holder);
+  end_late_requests(*holder);
   if (!below.empty()) sweep(std::move(below));
   announce_lost({holder->owner}, "its key was removed from the store");
 }
 
 // ---- telling and clearing up
 
-void lookout::announce_lost(std::vector<owner_id> owners, std::string_view why) {
+void watch_manager::announce_lost(std::vector<owner_id> owners, std::string_view why) {
   if (owners.empty()) return;
   {
     const std::lock_guard lock{guard_};
@@ -247,7 +248,7 @@ void lookout::announce_lost(std::vector<owner_id> owners, std::string_view why) 
   });
 }
 
-void lookout::sweep(std::vector<stored> keys) {
+void watch_manager::sweep(std::vector<stored> keys) {
   while (!keys.empty()) {
     rpc::TxnRequest out;
     for (std::size_t i = 0; i < most_at_once && !keys.empty(); ++i) {

@@ -1,35 +1,35 @@
 // Requests that were given up, or sent twice, and may yet be carried out: whatever they would put must not come when
-// nobody knows of it any more. See fence_view.
+// nobody knows of it any more. See epoch_view.
 #include "engines/etcd/etcd_engine.hpp"
 
 namespace holdfast::engines::etcd {
 
-// Whoever compares the fence reads it first of all when it has moved.
-void etcd_engine::note_fence(std::int64_t lease, const rpc::TxnResponse& said) {
+// Whoever compares the epoch reads it first of all when it has moved.
+void etcd_engine::note_epoch(std::int64_t lease, const rpc::TxnResponse& said) {
   if (said.responses_size() == 0) return;
   const auto& seen = said.responses(0).response_range();
-  session_->note_fence(lease, seen.kvs_size() == 0 ? 0 : seen.kvs(0).mod_revision(),
+  session_->note_epoch(lease, seen.kvs_size() == 0 ? 0 : seen.kvs(0).mod_revision(),
                        said.header().revision());
 }
 
-// The fence is moved on, so whatever was sent for this entry, and is still under way, will not be carried out. It may
+// The epoch is moved on, so whatever was sent for this entry, and is still under way, will not be carried out. It may
 // have been until now: then the key is there, and its revision is not known. The same for a session that we have given
 // up: the store may still have it, and would take a late request. Only if it says that there is none is nothing to do.
-operation<bool> etcd_engine::end_doubt(book::ref mine, invocation how) {
+operation<bool> etcd_engine::end_late_requests(own_entries::ref mine, invocation how) {
   std::int64_t lease = 0;
   {
-    const auto lock = book_.lock();
-    if (!is_in_doubt(*mine)) co_return false;
+    const auto lock = entries_.lock();
+    if (!may_have_late_requests(*mine)) co_return false;
     lease = mine->lease;
   }
   const auto now = session_->current();
   const bool is_current = now && now->id == lease;
-  const auto fence = session_->fence(lease);
+  const auto epoch = session_->epoch(lease);
   rpc::TxnRequest step;
   if (is_current) {
-    step = fence_step(fence, lease);
+    step = epoch_step(epoch, lease);
   } else {
-    add_put(*step.mutable_success(), fence.key, {}, lease);
+    add_put(*step.mutable_success(), epoch.key, {}, lease);
   }
   const question ask{method::txn, bytes_of(step)};
   auto said = co_await cluster_->ask(ask, how);
@@ -42,10 +42,10 @@ operation<bool> etcd_engine::end_doubt(book::ref mine, invocation how) {
     rpc::TxnResponse in;
     if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(mine->name, how_.url);
     const auto revision = in.header().revision();
-    if (is_current && in.succeeded()) session_->note_fence(lease, revision, revision);
-    if (is_current && !in.succeeded()) note_fence(lease, in);
+    if (is_current && in.succeeded()) session_->note_epoch(lease, revision, revision);
+    if (is_current && !in.succeeded()) note_epoch(lease, in);
   }
-  const auto lock = book_.lock();
+  const auto lock = entries_.lock();
   for (auto* one = mine.get(); one != nullptr; one = one->over.get()) one->in_doubt = false;
   co_return true;
 }

@@ -1,5 +1,5 @@
 // Which keys a client uses again, and which it does not.
-#include "engines/etcd/book.hpp"
+#include "engines/etcd/own_entries.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace {
 
 class etcd_book : public ::testing::Test {
  protected:
-  book::ref enter(std::string_view name = "a") {
+  own_entries::ref enter(std::string_view name = "a") {
     request ask;
     ask.name = name;
     ask.owner.sequence = ++last_;
@@ -17,7 +17,7 @@ class etcd_book : public ::testing::Test {
     out->slot = all_.take_slot(name);
     return out;
   }
-  void drop(const book::ref& which, bool is_gone = true) {
+  void drop(const own_entries::ref& which, bool is_gone = true) {
     const auto lock = all_.lock();
     all_.drop(*which, is_gone);
   }

@@ -11,11 +11,11 @@
 
 namespace holdfast::engines::etcd {
 
-class tries {
+class retry_policy {
  public:
   enum class step : std::uint8_t { done, again, pause, login };
 
-  tries(std::size_t members, bool repeatable, bool can_login) noexcept
+  retry_policy(std::size_t members, bool repeatable, bool can_login) noexcept
       : members_(members), repeatable_(repeatable), can_login_(can_login) {}
 
   // Until when the next try may take.

@@ -12,17 +12,17 @@
 
 namespace holdfast::engines::etcd {
 
-class mirror final : public watcher, public std::enable_shared_from_this<mirror> {
+class queue_cache final : public watcher, public std::enable_shared_from_this<queue_cache> {
  public:
   // `changed` is called whenever the copy is another one, and complete.
-  mirror(cluster& with, watches& by, key_range of, std::function<void(mirror&)> changed)
+  queue_cache(cluster& with, watches& by, key_range of, std::function<void(queue_cache&)> changed)
       : cluster_(with), watches_(by), of_(std::move(of)), changed_(std::move(changed)) {}
   void begin() { id_ = watches_.add(of_, *this); }
   void end() { watches_.remove(id_); }
 
   bool is_true() const noexcept { return complete_; }
   std::int64_t revision() const noexcept { return revision_; }
-  line as_line() const;
+  lock_queue as_queue() const;
   // Of the only key of the range; 0: there is none.
   std::int64_t modified() const noexcept {
     return kvs_.empty() ? 0 : kvs_.begin()->second.mod_revision();
@@ -42,7 +42,7 @@ class mirror final : public watcher, public std::enable_shared_from_this<mirror>
   cluster& cluster_;
   watches& watches_;
   const key_range of_;
-  const std::function<void(mirror&)> changed_;
+  const std::function<void(queue_cache&)> changed_;
   watches::id id_ = 0;
   std::uint64_t epoch_ = 0;  // of the watch: answers from before a break do not count
   bool complete_ = false;

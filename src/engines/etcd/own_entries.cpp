@@ -1,18 +1,18 @@
-#include "engines/etcd/book.hpp"
+#include "engines/etcd/own_entries.hpp"
 
 namespace holdfast::engines::etcd {
 
-book::ref book::find(const owner_id& owner) const {
+own_entries::ref own_entries::find(const owner_id& owner) const {
   const std::lock_guard lock{guard_};
   const auto at = all_.find(owner.sequence);
   return at == all_.end() || at->second->owner != owner ? nullptr : at->second;
 }
 
-book::ref book::find_or_make(const request& ask) {
+own_entries::ref own_entries::find_or_make(const request& ask) {
   const std::lock_guard lock{guard_};
   auto& slot = all_[ask.owner.sequence];
-  if (slot && slot->is != entry::state::releasing) return slot;
-  slot = std::make_shared<entry>();
+  if (slot && slot->is != own_entry::state::releasing) return slot;
+  slot = std::make_shared<own_entry>();
   slot->name = ask.name;
   slot->owner = ask.owner;
   slot->label = ask.label;
@@ -22,7 +22,7 @@ book::ref book::find_or_make(const request& ask) {
   return slot;
 }
 
-std::uint64_t book::take_slot(std::string_view name) {
+std::uint64_t own_entries::take_slot(std::string_view name) {
   auto at = slots_.find(name);
   if (at == slots_.end()) at = slots_.emplace(name, std::set<std::uint64_t>{}).first;
   std::uint64_t out = 0;
@@ -32,7 +32,7 @@ std::uint64_t book::take_slot(std::string_view name) {
   return out;
 }
 
-void book::take_off(const entry& which) {
+void own_entries::take_off(const own_entry& which) {
   const auto [first, last] = releasing_.equal_range(which.name);
   for (auto i = first; i != last; ++i) {
     if (i->second.get() != &which) continue;
@@ -41,13 +41,13 @@ void book::take_off(const entry& which) {
   }
 }
 
-void book::end_release(entry& which, steady_time until) {
+void own_entries::end_release(own_entry& which, steady_time until) {
   take_off(which);
-  which.is = entry::state::holding;
+  which.is = own_entry::state::holding;
   which.until = until;
 }
 
-void book::drop(const entry& which, bool is_gone) {
+void own_entries::drop(const own_entry& which, bool is_gone) {
   take_off(which);
   const auto at = all_.find(which.owner.sequence);
   if (at == all_.end() || at->second.get() != &which) return;
@@ -59,16 +59,16 @@ void book::drop(const entry& which, bool is_gone) {
   all_.erase(at);
 }
 
-bool book::begin_release(entry& which) {
+bool own_entries::begin_release(own_entry& which) {
   const std::lock_guard lock{guard_};
-  if (which.is == entry::state::releasing) return false;
-  which.is = entry::state::releasing;
+  if (which.is == own_entry::state::releasing) return false;
+  which.is = own_entry::state::releasing;
   const auto at = all_.find(which.owner.sequence);
   if (at != all_.end() && at->second.get() == &which) releasing_.emplace(which.name, at->second);
   return true;
 }
 
-std::vector<book::ref> book::releasing(std::string_view name) const {
+std::vector<own_entries::ref> own_entries::releasing(std::string_view name) const {
   std::vector<ref> out;
   const std::lock_guard lock{guard_};
   if (releasing_.empty()) return out;
@@ -77,13 +77,13 @@ std::vector<book::ref> book::releasing(std::string_view name) const {
   return out;
 }
 
-bool is_in_doubt(const entry& which) {
+bool may_have_late_requests(const own_entry& which) {
   for (const auto* one = &which; one != nullptr; one = one->over.get())
     if (one->in_doubt) return true;
   return false;
 }
 
-std::vector<stored> keys_in(const std::vector<book::ref>& entries) {
+std::vector<stored> keys_in(const std::vector<own_entries::ref>& entries) {
   std::vector<stored> out;
   for (const auto& one : entries)
     for (const auto* at = one.get(); at != nullptr; at = at->over.get())
@@ -91,9 +91,9 @@ std::vector<stored> keys_in(const std::vector<book::ref>& entries) {
   return out;
 }
 
-void learn_heirs(entry& holder, const line& seen, const place& own) {
-  holder.heirs = own.hands_over() ? seen.heirs_of(own) : std::vector<heir>{};
-  holder.more_heirs = holder.heirs.size() == line::most_heirs;
+void learn_successors(own_entry& holder, const lock_queue& seen, const queue_entry& own) {
+  holder.successors = own.hands_over() ? seen.successors_of(own) : std::vector<successor>{};
+  holder.more_successors = holder.successors.size() == lock_queue::most_successors;
 }
 
 }  // namespace holdfast::engines::etcd

@@ -1,6 +1,6 @@
 // When the etcd engine asks again, and what it then believes; and what its addresses mean.
+#include "engines/etcd/retry_policy.hpp"
 #include "engines/etcd/settings.hpp"
-#include "engines/etcd/tries.hpp"
 
 #include "support/expect.hpp"
 
@@ -10,7 +10,7 @@ namespace holdfast::engines::etcd {
 namespace {
 
 using namespace std::chrono_literals;
-using step = tries::step;
+using step = retry_policy::step;
 using testing::fails_with;
 using testing::is_ok;
 

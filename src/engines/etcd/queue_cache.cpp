@@ -1,4 +1,4 @@
-#include "engines/etcd/mirror.hpp"
+#include "engines/etcd/queue_cache.hpp"
 
 namespace holdfast::engines::etcd {
 
@@ -10,10 +10,10 @@ constexpr auto look_again_after = 100ms;
 
 }  // namespace
 
-// One reading of the whole range. The mirror may be gone before it is answered.
-class mirror::listing final : public cluster::handler {
+// One reading of the whole range. The queue_cache may be gone before it is answered.
+class queue_cache::listing final : public cluster::handler {
  public:
-  listing(std::weak_ptr<mirror> to, std::uint64_t epoch, const key_range& of)
+  listing(std::weak_ptr<queue_cache> to, std::uint64_t epoch, const key_range& of)
       : to_(std::move(to)), epoch_(epoch), what_{method::range, bytes_of(range_of(of))} {
     limits_.deadline = std::chrono::steady_clock::now() + 3s;
   }
@@ -24,22 +24,22 @@ class mirror::listing final : public cluster::handler {
     if (const auto to = to_.lock()) to->looked(said, epoch_);
     delete this;
   }
-  const std::weak_ptr<mirror> to_;
+  const std::weak_ptr<queue_cache> to_;
   const std::uint64_t epoch_;
   const question what_;
   call limits_;
 };
 
-void mirror::on_watching(std::int64_t) noexcept {
+void queue_cache::on_watching(std::int64_t) noexcept {
   ++epoch_;
   complete_ = false;
   early_.clear();
   look();
 }
 
-void mirror::look() { (new listing{weak_from_this(), epoch_, of_})->go(cluster_); }
+void queue_cache::look() { (new listing{weak_from_this(), epoch_, of_})->go(cluster_); }
 
-void mirror::looked(const answer& said, std::uint64_t epoch) {
+void queue_cache::looked(const answer& said, std::uint64_t epoch) {
   if (epoch != epoch_ || complete_) return;
   rpc::RangeResponse in;
   if (!said.got || !said.got->ok() || !in.ParseFromString(said.got->body)) {
@@ -58,7 +58,7 @@ void mirror::looked(const answer& said, std::uint64_t epoch) {
   changed_(*this);
 }
 
-void mirror::on_events(const rpc::WatchResponse& what) noexcept {
+void queue_cache::on_events(const rpc::WatchResponse& what) noexcept {
   if (!complete_) {
     early_.push_back(what);
     return;
@@ -68,7 +68,7 @@ void mirror::on_events(const rpc::WatchResponse& what) noexcept {
 }
 
 // The revision in the header may be ahead of what has been told so far.
-void mirror::apply(const rpc::WatchResponse& what) {
+void queue_cache::apply(const rpc::WatchResponse& what) {
   const auto known = revision_;
   for (const auto& event : what.events()) {
     const auto& kv = event.kv();
@@ -82,17 +82,17 @@ void mirror::apply(const rpc::WatchResponse& what) {
   }
 }
 
-void mirror::on_break() noexcept {
+void queue_cache::on_break() noexcept {
   ++epoch_;
   complete_ = false;
   early_.clear();
 }
 
-line mirror::as_line() const {
-  std::vector<place> all;
+lock_queue queue_cache::as_queue() const {
+  std::vector<queue_entry> all;
   for (const auto& [key, kv] : kvs_)
-    if (lies_in(of_, key)) all.push_back(read_place(kv));
-  return line{std::move(all)};
+    if (lies_in(of_, key)) all.push_back(read_queue_entry(kv));
+  return lock_queue{std::move(all)};
 }
 
 }  // namespace holdfast::engines::etcd

@@ -1,6 +1,6 @@
-// The sleepers' part of the lookout: waiters to whom somebody will hand over. They look at their own keys only, and
-// after a while at the one before them, which may have died.
-#include "engines/etcd/lookout.hpp"
+// The passive waiters' part of the watch manager: waiters to whom somebody will hand over. They look at their own
+// keys only, and after a while at the one before them, which may have died.
+#include "engines/etcd/watch_manager.hpp"
 
 namespace holdfast::engines::etcd {
 
@@ -9,23 +9,24 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kept = 2s;      // the copy of own keys, after its last use
-constexpr auto trusting = 1s;  // this long a sleeper relies on the one before it
+constexpr auto trusting = 1s;  // this long a passive_waiter relies on the one before it
 constexpr auto news_take = 50ms;
 
 }  // namespace
 
-// The key before that of a sleeper. When it has gone, the sleeper asks where it stands.
-class lookout::one_before final : private watcher, public std::enable_shared_from_this<one_before> {
+// The key before that of a passive_waiter. When it has gone, the passive_waiter asks where it stands.
+class watch_manager::one_before final : private watcher,
+                                        public std::enable_shared_from_this<one_before> {
  public:
-  one_before(lookout& in, stored before, std::uint64_t number)
+  one_before(watch_manager& in, stored before, std::uint64_t number)
       : in_(in), before_(std::move(before)), number_(number) {
     id_ = in.watches_.add(before_.key, *this);
   }
   ~one_before() { in_.watches_.remove(id_); }
   const stored& before() const noexcept { return before_; }
-  // The sleeper lies down again, and has seen this key when it last asked: too early, if it has gone by now.
+  // The passive_waiter lies down again, and has seen this key when it last asked: too early, if it has gone by now.
   void check() {
-    if (gone_) in_.room_.look_again(number_);
+    if (gone_) in_.waits_.look_again(number_);
   }
 
  private:
@@ -35,7 +36,7 @@ class lookout::one_before final : private watcher, public std::enable_shared_fro
     if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
   }
   void looked(bool known, const rpc::RangeResponse& now) {
-    if (!known) return in_.room_.look_again(number_);
+    if (!known) return in_.waits_.look_again(number_);
     const bool there = now.kvs_size() > 0 && now.kvs(0).create_revision() == before_.created;
     if (!there) is_gone();
   }
@@ -48,7 +49,7 @@ class lookout::one_before final : private watcher, public std::enable_shared_fro
                              });
   }
 
-  lookout& in_;
+  watch_manager& in_;
   const stored before_;
   const std::uint64_t number_;
   watches::id id_ = 0;
@@ -56,7 +57,7 @@ class lookout::one_before final : private watcher, public std::enable_shared_fro
 };
 
 // It may have gone before the watch stood.
-class lookout::one_before::looking final : public cluster::handler {
+class watch_manager::one_before::looking final : public cluster::handler {
  public:
   explicit looking(std::weak_ptr<one_before> to, const std::string& key) : to_(std::move(to)) {
     auto ask = range_of(key);
@@ -79,20 +80,20 @@ class lookout::one_before::looking final : public cluster::handler {
   call limits_;
 };
 
-void lookout::one_before::on_watching(std::int64_t) noexcept {
+void watch_manager::one_before::on_watching(std::int64_t) noexcept {
   (new looking{weak_from_this(), before_.key})->go(in_.cluster_);
 }
 
-void lookout::sleep(const book::ref& waiter) {
+void watch_manager::sleep(const own_entries::ref& waiter) {
   std::int64_t lease = 0;
   stored before;
   {
-    const auto lock = book_.lock();
+    const auto lock = entries_.lock();
     lease = waiter->lease;
     before = waiter->before;
   }
   take_out(waiters_, waiter);
-  add(sleepers_, waiter);
+  add(passive_waiters_, waiter);
   const auto own = own_line_of(waiter->name, lease);
   if (const auto at = before_.find(waiter->owner.sequence); at != before_.end()) {
     if (at->second->before() == before) {
@@ -101,26 +102,27 @@ void lookout::sleep(const book::ref& waiter) {
       before_.erase(at);
     }
   }
-  if (own->is_true()) rouse(*waiter, own->as_line(), own->revision());
+  if (own->is_true()) rouse(*waiter, own->as_queue(), own->revision());
 }
 
-void lookout::wake_up(const book::ref& sleeper) {
-  take_out(sleepers_, sleeper);
-  before_.erase(sleeper->owner.sequence);
+void watch_manager::wake_up(const own_entries::ref& passive_waiter) {
+  take_out(passive_waiters_, passive_waiter);
+  before_.erase(passive_waiter->owner.sequence);
 }
 
-std::shared_ptr<mirror> lookout::own_line_of(const std::string& name, std::int64_t lease) {
-  auto& slot = own_lines_[name];
+std::shared_ptr<queue_cache> watch_manager::own_line_of(const std::string& name,
+                                                        std::int64_t lease) {
+  auto& slot = own_queues_[name];
   if (slot.copy && slot.lease != lease) slot.copy->end();
   if (!slot.copy || slot.lease != lease) {
     slot.lease = lease;
-    slot.copy = std::make_shared<mirror>(cluster_, watches_, keys_of(root_, name, lease),
-                                         [this, name](mirror& now) {
-                                           if (ending_) return;
-                                           const auto own = now.as_line();
-                                           for (const auto& one : still_waiting(sleepers_, name))
-                                             rouse(*one, own, now.revision());
-                                         });
+    slot.copy = std::make_shared<queue_cache>(
+        cluster_, watches_, keys_of(root_, name, lease), [this, name](queue_cache& now) {
+          if (ending_) return;
+          const auto own = now.as_queue();
+          for (const auto& one : still_waiting(passive_waiters_, name))
+            rouse(*one, own, now.revision());
+        });
     slot.copy->begin();
   }
   slot.copy->used_at = clock_.now();
@@ -128,41 +130,41 @@ std::shared_ptr<mirror> lookout::own_line_of(const std::string& name, std::int64
 }
 
 // `own`: nothing but keys of this client, so nothing follows from their order.
-void lookout::rouse(entry& sleeper, const line& own, std::int64_t revision) {
+void watch_manager::rouse(own_entry& passive_waiter, const lock_queue& own, std::int64_t revision) {
   bool granted = false;
   {
-    const auto lock = book_.lock();
-    if (sleeper.is != entry::state::waiting || revision < sleeper.created) return;
-    const auto* key = own.find(sleeper.key);
-    if (key != nullptr && key->created != sleeper.created) key = nullptr;
-    if (key != nullptr && !key->entered && key->modified <= sleeper.looked) return;
+    const auto lock = entries_.lock();
+    if (passive_waiter.is != own_entry::state::waiting || revision < passive_waiter.created) return;
+    const auto* key = own.find(passive_waiter.key);
+    if (key != nullptr && key->created != passive_waiter.created) key = nullptr;
+    if (key != nullptr && !key->entered && key->modified <= passive_waiter.looked) return;
     granted = key != nullptr && key->entered;
     if (granted) {
-      hold(sleeper, key->token);
-      sleeper.granted_at = key->modified;
-      sleeper.heirs = key->heirs;
-      sleeper.more_heirs = true;
+      hold(passive_waiter, key->token);
+      passive_waiter.granted_at = key->modified;
+      passive_waiter.successors = key->successors;
+      passive_waiter.more_successors = true;
     }
   }
-  tell(sleeper, granted);
+  tell(passive_waiter, granted);
 }
 
-void lookout::tend_sleepers() {
+void watch_manager::tend_passive_waiters() {
   const auto now = clock_.now();
-  for (const auto& [name, one] : sleepers_) {
+  for (const auto& [name, one] : passive_waiters_) {
     const auto number = one->owner.sequence;
     stored before;
     {
-      const auto lock = book_.lock();
-      if (one->is != entry::state::waiting || now - one->since < trusting) continue;
+      const auto lock = entries_.lock();
+      if (one->is != own_entry::state::waiting || now - one->since < trusting) continue;
       before = one->before;
     }
     auto& slot = before_[number];
     if (!slot || slot->before() != before)
       slot = std::make_shared<one_before>(*this, before, number);
   }
-  std::erase_if(own_lines_, [&](auto& one) {
-    if (sleepers_.contains(one.first)) one.second.copy->used_at = now;
+  std::erase_if(own_queues_, [&](auto& one) {
+    if (passive_waiters_.contains(one.first)) one.second.copy->used_at = now;
     if (now - one.second.copy->used_at < kept) return false;
     one.second.copy->end();
     return true;

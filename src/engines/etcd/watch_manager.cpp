@@ -1,4 +1,4 @@
-#include "engines/etcd/lookout.hpp"
+#include "engines/etcd/watch_manager.hpp"
 
 #include <algorithm>
 
@@ -14,102 +14,103 @@ constexpr auto mirror_kept = 2s;
 
 // ---- waiting
 
-void lookout::add(by_name& to, const book::ref& waiter) {
+void watch_manager::add(by_name& to, const own_entries::ref& waiter) {
   const auto [first, last] = to.equal_range(waiter->name);
   if (std::none_of(first, last, [&](const auto& one) { return one.second == waiter; }))
     to.emplace(waiter->name, waiter);
 }
 
-void lookout::take_out(by_name& from, const book::ref& waiter) {
+void watch_manager::take_out(by_name& from, const own_entries::ref& waiter) {
   const auto [first, last] = from.equal_range(waiter->name);
   const auto at = std::find_if(first, last, [&](const auto& one) { return one.second == waiter; });
   if (at != last) from.erase(at);
 }
 
-std::vector<book::ref> lookout::still_waiting(by_name& of, const std::string& name) {
-  std::vector<book::ref> out;
-  const auto lock = book_.lock();
+std::vector<own_entries::ref> watch_manager::still_waiting(by_name& of, const std::string& name) {
+  std::vector<own_entries::ref> out;
+  const auto lock = entries_.lock();
   auto [at, end] = of.equal_range(name);
   while (at != end) {
-    const bool waits = at->second->is == entry::state::waiting;
+    const bool waits = at->second->is == own_entry::state::waiting;
     if (waits) out.push_back(at->second);
     at = waits ? std::next(at) : of.erase(at);
   }
   return out;
 }
 
-void lookout::hold(entry& waiter, fencing_token token) {
-  waiter.is = entry::state::holding;
+void watch_manager::hold(own_entry& waiter, fencing_token token) {
+  waiter.is = own_entry::state::holding;
   waiter.since = clock_.now();
   waiter.until = waiter.since + waiter.ttl;  // until it is told, and renews
   waiter.token = token;
 }
 
-void lookout::look_for(const book::ref& waiter) {
+void watch_manager::look_for(const own_entries::ref& waiter) {
   if (ending_) return;
   attend();
   bool may_sleep = false, has_key = false;
   {
-    const auto lock = book_.lock();
-    has_key = waiter->is == entry::state::waiting && !waiter->key.empty();
+    const auto lock = entries_.lock();
+    has_key = waiter->is == own_entry::state::waiting && !waiter->key.empty();
     may_sleep = waiter->may_sleep;
   }
-  if (!has_key) return room_.look_again(waiter->owner.sequence);
+  if (!has_key) return waits_.look_again(waiter->owner.sequence);
   if (may_sleep) return sleep(waiter);
   wake_up(waiter);
   add(waiters_, waiter);
-  const auto seen = mirror_of(watch_kind::lock, waiter->name);
-  if (seen->is_true()) serve(*waiter, seen->as_line(), seen->revision());
+  const auto seen = cache_of(watch_kind::lock, waiter->name);
+  if (seen->is_true()) serve(*waiter, seen->as_queue(), seen->revision());
 }
 
-std::string lookout::topic_of(watch_kind kind, std::string_view name) {
+std::string watch_manager::topic_of(watch_kind kind, std::string_view name) {
   return std::string{kind == watch_kind::lock ? "l" : "c"}.append(name);
 }
 
-std::shared_ptr<mirror> lookout::mirror_of(watch_kind kind, const std::string& name) {
-  auto& slot = mirrors_[topic_of(kind, name)];
+std::shared_ptr<queue_cache> watch_manager::cache_of(watch_kind kind, const std::string& name) {
+  auto& slot = caches_[topic_of(kind, name)];
   if (!slot) {
     auto range =
         kind == watch_kind::lock ? keys_of(root_, name) : key_range{counter_key(root_, name), {}};
-    slot = std::make_shared<mirror>(cluster_, watches_, std::move(range),
-                                    [this, kind, name](mirror& now) { changed(kind, name, now); });
+    slot = std::make_shared<queue_cache>(
+        cluster_, watches_, std::move(range),
+        [this, kind, name](queue_cache& now) { changed(kind, name, now); });
     slot->begin();
   }
   slot->used_at = clock_.now();
   return slot;
 }
 
-void lookout::changed(watch_kind kind, const std::string& name, mirror& now) {
+void watch_manager::changed(watch_kind kind, const std::string& name, queue_cache& now) {
   if (ending_) return;
   if (kind == watch_kind::counter)
     return tell_observers(kind, name, static_cast<std::uint64_t>(now.modified()));
-  const auto seen = now.as_line();
+  const auto seen = now.as_queue();
   serve(name, seen, now.revision());
   note_contention(name, seen.anybody_waits());
   if (observers_.contains(topic_of(kind, name))) tell_observers(kind, name, seen.version());
 }
 
-void lookout::serve(const std::string& name, const line& now, std::int64_t revision) {
+void watch_manager::serve(const std::string& name, const lock_queue& now, std::int64_t revision) {
   for (const auto& one : still_waiting(waiters_, name)) serve(*one, now, revision);
 }
 
-// The line shows the waiter's own key at a revision, and whose turn it was then. A holder stays one as long as its key
+// The queue shows the waiter's own key at a revision, and whose turn it was then. A holder stays one as long as its key
 // is there, so this is as good as having asked.
-void lookout::serve(entry& waiter, const line& now, std::int64_t revision) {
+void watch_manager::serve(own_entry& waiter, const lock_queue& now, std::int64_t revision) {
   bool granted = false;
   {
-    const auto lock = book_.lock();
-    if (waiter.is != entry::state::waiting || revision < waiter.created) return;
+    const auto lock = entries_.lock();
+    if (waiter.is != own_entry::state::waiting || revision < waiter.created) return;
     const auto* own = waiter.key.empty() ? nullptr : now.find(waiter.key);
     if (own != nullptr && own->created != waiter.created) own = nullptr;
-    if (own != nullptr && own->stands == place::standing::holder && !own->overtaken()) {
+    if (own != nullptr && own->stands == queue_entry::standing::holder && !own->overtaken()) {
       hold(waiter, own->token);
       waiter.granted_at = revision;
-      learn_heirs(waiter, now, *own);
+      learn_successors(waiter, now, *own);
       granted = true;
     } else if (own != nullptr) {
-      const bool turn = own->stands == place::standing::holder || now.lets_upgrade(*own) ||
-                        own->stands == place::standing::idle;
+      const bool turn = own->stands == queue_entry::standing::holder || now.lets_upgrade(*own) ||
+                        own->stands == queue_entry::standing::idle;
       if (!turn) return;
     }
   }
@@ -117,18 +118,18 @@ void lookout::serve(entry& waiter, const line& now, std::int64_t revision) {
 }
 
 // If it does not hold yet: its key is gone, or there is something left to do.
-void lookout::tell(const entry& waiter, bool granted) {
+void watch_manager::tell(const own_entry& waiter, bool granted) {
   const auto number = waiter.owner.sequence;
   if (granted) {
-    room_.granted(number, {});
+    waits_.granted(number, {});
   } else {
-    room_.look_again(number);
+    waits_.look_again(number);
   }
 }
 
 // ---- does anybody wait?
 
-bool lookout::is_contended(std::string_view name) {
+bool watch_manager::is_contended(std::string_view name) {
   {
     const std::lock_guard lock{guard_};
     const auto [at, fresh] = contended_.try_emplace(std::string{name}, true);
@@ -137,12 +138,12 @@ bool lookout::is_contended(std::string_view name) {
   cluster_.driver().post([this, of = std::string{name}] {
     if (ending_) return;
     attend();
-    mirror_of(watch_kind::lock, of);
+    cache_of(watch_kind::lock, of);
   });
   return true;
 }
 
-void lookout::note_contention(const std::string& name, bool contended) {
+void watch_manager::note_contention(const std::string& name, bool contended) {
   const std::lock_guard lock{guard_};
   const auto at = contended_.find(name);
   if (at != contended_.end()) at->second = contended;
@@ -150,20 +151,21 @@ void lookout::note_contention(const std::string& name, bool contended) {
 
 // ---- watch verbs
 
-void lookout::observe(watch_kind kind, const std::string& name, std::uint64_t seen,
-                      sign_of_life alive) {
+void watch_manager::observe(watch_kind kind, const std::string& name, std::uint64_t seen,
+                            sign_of_life alive) {
   if (ending_) return;
   attend();
   const auto topic = topic_of(kind, name);
   observers_.emplace(topic, observer{seen, std::move(alive)});
-  const auto now = mirror_of(kind, name);
+  const auto now = cache_of(kind, name);
   if (!now->is_true()) return;
   tell_observers(kind, name,
-                 kind == watch_kind::lock ? now->as_line().version()
+                 kind == watch_kind::lock ? now->as_queue().version()
                                           : static_cast<std::uint64_t>(now->modified()));
 }
 
-void lookout::tell_observers(watch_kind kind, const std::string& name, std::uint64_t version) {
+void watch_manager::tell_observers(watch_kind kind, const std::string& name,
+                                   std::uint64_t version) {
   const auto topic = topic_of(kind, name);
   const auto [first, last] = observers_.equal_range(topic);
   bool any = false;
@@ -172,25 +174,25 @@ void lookout::tell_observers(watch_kind kind, const std::string& name, std::uint
     any = any || at->second.seen != version;
     at = over ? observers_.erase(at) : std::next(at);
   }
-  if (any) room_.changed(topic);  // the others look again, too
+  if (any) waits_.changed(topic);  // the others look again, too
 }
 
 // ---- from time to time
 
-void lookout::tend_mirrors() {
+void watch_manager::tend_caches() {
   const auto now = clock_.now();
   std::erase_if(observers_, [](const auto& one) { return !*one.second.alive; });
   {
-    const auto lock = book_.lock();
-    const auto waits = [](const auto& one) { return one->is == entry::state::waiting; };
+    const auto lock = entries_.lock();
+    const auto waits = [](const auto& one) { return one->is == own_entry::state::waiting; };
     std::erase_if(waiters_, [&](const auto& one) { return !waits(one.second); });
-    std::erase_if(sleepers_, [&](const auto& one) { return !waits(one.second); });
+    std::erase_if(passive_waiters_, [&](const auto& one) { return !waits(one.second); });
     std::erase_if(before_, [&](const auto& one) {
-      const auto at = book_.all().find(one.first);
-      return at == book_.all().end() || !waits(at->second);
+      const auto at = entries_.all().find(one.first);
+      return at == entries_.all().end() || !waits(at->second);
     });
   }
-  for (auto at = mirrors_.begin(); at != mirrors_.end();) {
+  for (auto at = caches_.begin(); at != caches_.end();) {
     const auto& topic = at->first;
     const bool lock = topic.front() == 'l';
     if (observers_.contains(topic) || (lock && waiters_.contains(topic.substr(1))))
@@ -204,7 +206,7 @@ void lookout::tend_mirrors() {
       const std::lock_guard held{guard_};
       contended_.erase(topic.substr(1));
     }
-    at = mirrors_.erase(at);
+    at = caches_.erase(at);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "engines/etcd/tries.hpp"
+#include "engines/etcd/retry_policy.hpp"
 
 #include <algorithm>
 
@@ -10,14 +10,14 @@ constexpr std::size_t rounds_without_a_connection = 2;
 
 }  // namespace
 
-steady_time tries::until(steady_time now, steady_time deadline) const noexcept {
+steady_time retry_policy::until(steady_time now, steady_time deadline) const noexcept {
   if (members_ == 1) return deadline;
   // Longer each time: a cluster that has much to do must not be asked more for that.
   const auto doubled = std::min<std::size_t>(failed_, 4);
   return std::min(deadline, now + one_try * (std::int64_t{1} << doubled));
 }
 
-tries::step tries::judge(const result<grpc::reply>& got, bool may_go_on) {
+retry_policy::step retry_policy::judge(const result<grpc::reply>& got, bool may_go_on) {
   if (got && got->ok()) return step::done;
   if (got && wants_login(*got) && can_login_ && !logged_in_ && may_go_on) {
     logged_in_ = true;
@@ -46,7 +46,7 @@ tries::step tries::judge(const result<grpc::reply>& got, bool may_go_on) {
   }
 }
 
-result<grpc::reply> tries::conclude(result<grpc::reply> last) const {
+result<grpc::reply> retry_policy::conclude(result<grpc::reply> last) const {
   if (last || !unsure_ || last.error().code() != errc::unavailable) return last;
   return error{errc::outcome_unknown, last.error().message()};
 }

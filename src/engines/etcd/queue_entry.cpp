@@ -1,4 +1,4 @@
-#include "engines/etcd/place.hpp"
+#include "engines/etcd/queue_entry.hpp"
 
 #include "support/text.hpp"
 
@@ -30,7 +30,7 @@ std::string_view next_part(std::string_view& text, char divider) {
   return out;
 }
 
-bool read_spec(std::string_view text, place& out) {
+bool read_spec(std::string_view text, queue_entry& out) {
   const auto mode = mode_of(next_part(text, '.'));
   if (!mode) return false;
   out.mode = *mode;
@@ -62,7 +62,7 @@ bool read_owner(std::string_view sequence, std::string_view client, owner_id& ou
   return true;
 }
 
-bool read_own_form(std::string_view suffix, place& out) {
+bool read_own_form(std::string_view suffix, queue_entry& out) {
   if (!number<std::uint64_t>(next_part(suffix, '-'), 16))
     return false;  // the lease, known from etcd
   const auto sequence = next_part(suffix, '-');
@@ -83,8 +83,8 @@ bool read_own_form(std::string_view suffix, place& out) {
 }
 
 // Hints, checked by whoever uses them: what cannot be read ends the list.
-std::vector<heir> read_heirs(std::string_view text, std::string_view key) {
-  std::vector<heir> out;
+std::vector<successor> read_successors(std::string_view text, std::string_view key) {
+  std::vector<successor> out;
   while (!text.empty()) {
     auto word = next_part(text, ',');
     const auto suffix = next_part(word, ':');
@@ -99,7 +99,7 @@ std::vector<heir> read_heirs(std::string_view text, std::string_view key) {
   return out;
 }
 
-void read_marks(std::string_view text, place& out) {
+void read_marks(std::string_view text, queue_entry& out) {
   std::optional<std::uint64_t> token;
   bool granted = false;
   while (!text.empty()) {
@@ -111,7 +111,7 @@ void read_marks(std::string_view text, place& out) {
       out.since_ms = number<std::int64_t>(word.substr(2), 16).value_or(0);
     if (word.starts_with("t=")) token = number<std::uint64_t>(word.substr(2), 16);
     if (word.starts_with("c=")) out.calm = number<std::int64_t>(word.substr(2), 16).value_or(1);
-    if (word.starts_with("n=")) out.heirs = read_heirs(word.substr(2), out.key);
+    if (word.starts_with("n=")) out.successors = read_successors(word.substr(2), out.key);
     if (word.starts_with("m="))
       if (const auto mode = mode_of(word.substr(2))) {
         out.mode = *mode;
@@ -135,7 +135,7 @@ std::string counter_key(std::string_view root, std::string_view name) {
   return std::string{root}.append(counters).append(name);
 }
 
-std::string fence_key(std::string_view root, std::int64_t lease) {
+std::string epoch_key(std::string_view root, std::int64_t lease) {
   return fmt::format("{}{}{:x}", root, fences, static_cast<std::uint64_t>(lease));
 }
 
@@ -207,9 +207,9 @@ std::string make_value(std::string_view label, const marks& with) {
   if (with.mode) add(std::string{"m="} + letter_of(*with.mode));
   if (with.token) add(fmt::format("t={:x}", with.token->value));
   if (with.called != 0) add(fmt::format("c={:x}", with.called));
-  if (!with.heirs.empty()) {
+  if (!with.successors.empty()) {
     add("n=");
-    for (const auto& one : with.heirs) {
+    for (const auto& one : with.successors) {
       const auto suffix = std::string_view{one.key}.substr(one.key.rfind('/') + 1);
       fmt::format_to(std::back_inserter(out), "{}{}:{:x}:{:x}:{:x}", out.back() == '=' ? "" : ",",
                      suffix, one.created, one.sequence, one.since_ms);
@@ -218,13 +218,13 @@ std::string make_value(std::string_view label, const marks& with) {
   return out;
 }
 
-place read_place(const stored_key& from) {
-  place out;
+queue_entry read_queue_entry(const stored_key& from) {
+  queue_entry out;
   const auto suffix = from.key.substr(from.key.rfind('/') + 1);
   if (read_own_form(suffix, out)) {
     out.foreign = false;
   } else {
-    out = place{};  // it may have been read half-way
+    out = queue_entry{};  // it may have been read half-way
     out.foreign = true;
     out.owner = {{static_cast<std::uint64_t>(from.lease), 0},
                  static_cast<std::uint64_t>(from.created)};
@@ -241,9 +241,9 @@ place read_place(const stored_key& from) {
   return out;
 }
 
-place read_place(const rpc::KeyValue& from) {
-  return read_place(stored_key{from.key(), from.value(), from.create_revision(),
-                               from.mod_revision(), from.lease(), from.version()});
+queue_entry read_queue_entry(const rpc::KeyValue& from) {
+  return read_queue_entry(stored_key{from.key(), from.value(), from.create_revision(),
+                                     from.mod_revision(), from.lease(), from.version()});
 }
 
 }  // namespace holdfast::engines::etcd

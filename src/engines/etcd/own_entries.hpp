@@ -2,7 +2,7 @@
 // request is sent until its key is certainly gone.
 #pragma once
 
-#include "engines/etcd/line.hpp"
+#include "engines/etcd/lock_queue.hpp"
 #include "engines/etcd/session.hpp"
 
 #include <holdfast/engine.hpp>
@@ -19,7 +19,7 @@
 
 namespace holdfast::engines::etcd {
 
-struct entry {
+struct own_entry {
   enum class state : std::uint8_t { asking, waiting, holding, releasing };
 
   // Never changed.
@@ -28,7 +28,7 @@ struct entry {
   std::string label;
   nanoseconds ttl{};  // as asked for
 
-  // Under the book's guard.
+  // Under the table's guard.
   state is = state::asking;
   std::string key;                    // empty: none, or it is gone
   std::optional<std::uint64_t> slot;  // its part of the key, to be used again
@@ -48,20 +48,20 @@ struct entry {
   bool watched = false;
   // A waiter, when we last asked.
   std::int64_t looked = 0;  // the revision then
-  bool may_sleep = false;   // it looks at its own key only (line.hpp)
+  bool may_sleep = false;   // it looks at its own key only (lock_queue.hpp)
   stored before;            // the key just before it
-  // A holder: to whom it hands over. Those who came after it was granted saw it hold, and look at the line themselves.
+  // A holder: to whom it hands over. Those who came after it was granted saw it hold, and look at the queue themselves.
   std::int64_t granted_at = 0;
-  std::vector<heir> heirs;
-  bool more_heirs = false;  // behind those, perhaps
+  std::vector<successor> successors;
+  bool more_successors = false;  // behind those, perhaps
   // An upgrade: what it came from, which lives on below it.
-  std::shared_ptr<entry> over;
+  std::shared_ptr<own_entry> over;
   bool covered = false;  // is below an upgrade that was granted
 };
 
-class book {
+class own_entries {
  public:
-  using ref = std::shared_ptr<entry>;
+  using ref = std::shared_ptr<own_entry>;
 
   std::unique_lock<std::mutex> lock() const { return std::unique_lock{guard_}; }
 
@@ -71,19 +71,19 @@ class book {
   // The smallest number that no other entry of that name has. REQUIRES: lock() is held.
   std::uint64_t take_slot(std::string_view name);
   // It is about to be taken out of the store: for our own eyes it is gone. False: somebody else does that already.
-  bool begin_release(entry& which);
+  bool begin_release(own_entry& which);
   // It may still be there: from now on it is ours again, until then. REQUIRES: lock() is held.
-  void end_release(entry& which, steady_time until);
+  void end_release(own_entry& which, steady_time until);
   // Their keys are to be ignored in what is read, and may be deleted by the way.
   std::vector<ref> releasing(std::string_view name) const;
 
   // REQUIRES: lock() is held.
   const std::unordered_map<std::uint64_t, ref>& all() const noexcept { return all_; }
   // `is_gone`: from the store, too; its slot is free. Otherwise nobody gets the slot any more.
-  void drop(const entry& which, bool is_gone = false);
+  void drop(const own_entry& which, bool is_gone = false);
 
  private:
-  void take_off(const entry& which);
+  void take_off(const own_entry& which);
 
   mutable std::mutex guard_;
   std::unordered_map<std::uint64_t, ref> all_;  // by the sequence of the owner
@@ -91,10 +91,11 @@ class book {
   std::map<std::string, std::set<std::uint64_t>, std::less<>> slots_;
 };
 
-// A request may yet be carried out that puts a key of it, or of what it stands on. REQUIRES: the book's lock() is held.
-bool is_in_doubt(const entry& which);
-std::vector<stored> keys_in(const std::vector<book::ref>& entries);
-// To whom the holder hands over, as `seen` shows it. REQUIRES: the book's lock() is held.
-void learn_heirs(entry& holder, const line& seen, const place& own);
+// A request may yet be carried out that puts a key of it, or of what it stands on. REQUIRES: the table's lock() is
+// held.
+bool may_have_late_requests(const own_entry& which);
+std::vector<stored> keys_in(const std::vector<own_entries::ref>& entries);
+// To whom the holder hands over, as `seen` shows it. REQUIRES: the table's lock() is held.
+void learn_successors(own_entry& holder, const lock_queue& seen, const queue_entry& own);
 
 }  // namespace holdfast::engines::etcd

@@ -1,5 +1,5 @@
 // Keys of the etcd engine: what is written is read back, and what others wrote is an exclusive holder or waiter.
-#include "engines/etcd/place.hpp"
+#include "engines/etcd/queue_entry.hpp"
 
 #include "support/names.hpp"
 
@@ -31,7 +31,7 @@ key_parts parts(lock_mode mode = lock_mode::exclusive) {
 
 place read(const std::string& key, std::string_view value = {}, std::int64_t created = 7,
            std::int64_t modified = 7) {
-  return read_place(
+  return read_queue_entry(
       stored_key{key, value, created, modified, 0x694d7b0c1d2e3f40, created == modified ? 1 : 2});
 }
 
@@ -145,48 +145,48 @@ TEST(etcd_place, called_is_not_overtaken_until_it_is_touched_again) {
   with.called = 3;
   const auto key = make_key("", "a", reused());
   const auto value = make_value("", with);
-  const auto called = read_place(stored_key{key, value, 7, 9, 0x694d7b0c1d2e3f40, 3});
+  const auto called = read_queue_entry(stored_key{key, value, 7, 9, 0x694d7b0c1d2e3f40, 3});
   EXPECT_FALSE(called.overtaken());
   EXPECT_FALSE(called.entered);
   EXPECT_TRUE(called.may_inherit());
   EXPECT_EQ(called.owner, somebody);
-  const auto touched = read_place(stored_key{key, value, 7, 11, 0x694d7b0c1d2e3f40, 4});
+  const auto touched = read_queue_entry(stored_key{key, value, 7, 11, 0x694d7b0c1d2e3f40, 4});
   EXPECT_TRUE(touched.overtaken());
 }
 
-TEST(etcd_place, heirs_are_told_and_read_back) {
+TEST(etcd_place, successors_are_told_and_read_back) {
   const auto key = make_key("locks/", "a", reused());
   const auto next = make_key("locks/", "a", reused(1));
   auto with = tag();
   with.token = fencing_token{7};
-  with.heirs = {{next, 8, 8, 0x99, 1'700'000'000'456}, {next + "x", 0x1f, 0x1f, 1, 2}};
+  with.successors = {{next, 8, 8, 0x99, 1'700'000'000'456}, {next + "x", 0x1f, 0x1f, 1, 2}};
   const auto got = read(key, make_value("", with), 7, 12);
   EXPECT_TRUE(got.entered);
   EXPECT_EQ(got.owner, somebody);
   EXPECT_EQ(got.token.value, 7U);
-  ASSERT_EQ(got.heirs.size(), 2U);
-  EXPECT_EQ(got.heirs[0].key, next);
-  EXPECT_EQ(got.heirs[0].created, 8);
-  EXPECT_EQ(got.heirs[0].modified, 8);
-  EXPECT_EQ(got.heirs[0].sequence, 0x99U);
-  EXPECT_EQ(got.heirs[0].since_ms, 1'700'000'000'456);
-  EXPECT_EQ(got.heirs[1].key, next + "x");
-  EXPECT_EQ(got.heirs[1].created, 0x1f);
+  ASSERT_EQ(got.successors.size(), 2U);
+  EXPECT_EQ(got.successors[0].key, next);
+  EXPECT_EQ(got.successors[0].created, 8);
+  EXPECT_EQ(got.successors[0].modified, 8);
+  EXPECT_EQ(got.successors[0].sequence, 0x99U);
+  EXPECT_EQ(got.successors[0].since_ms, 1'700'000'000'456);
+  EXPECT_EQ(got.successors[1].key, next + "x");
+  EXPECT_EQ(got.successors[1].created, 0x1f);
 }
 
-TEST(etcd_place, heirs_that_make_no_sense_end_the_list) {
+TEST(etcd_place, successors_that_make_no_sense_end_the_list) {
   const auto key = make_key("", "a", parts());
-  const auto heirs = [&](std::string_view text) {
-    return read(key, std::string{"\0t=7 n=", 7}.append(text), 7, 12).heirs.size();
+  const auto successors = [&](std::string_view text) {
+    return read(key, std::string{"\0t=7 n=", 7}.append(text), 7, 12).successors.size();
   };
-  EXPECT_EQ(heirs("b:1:5:5,c:2:5:5"), 2U);
-  EXPECT_EQ(heirs(""), 0U);
-  EXPECT_EQ(heirs(":1:5:5"), 0U);
-  EXPECT_EQ(heirs("b"), 0U);
-  EXPECT_EQ(heirs("b:1:5"), 0U);
-  EXPECT_EQ(heirs("b:1:5:5,../c:2:5:5"), 1U) << "a key of another name";
-  EXPECT_EQ(heirs("b:1:5:5,c:zz:5:5,d:3:5:5"), 1U);
-  EXPECT_EQ(heirs(",b:1:5:5"), 0U);
+  EXPECT_EQ(successors("b:1:5:5,c:2:5:5"), 2U);
+  EXPECT_EQ(successors(""), 0U);
+  EXPECT_EQ(successors(":1:5:5"), 0U);
+  EXPECT_EQ(successors("b"), 0U);
+  EXPECT_EQ(successors("b:1:5"), 0U);
+  EXPECT_EQ(successors("b:1:5:5,../c:2:5:5"), 1U) << "a key of another name";
+  EXPECT_EQ(successors("b:1:5:5,c:zz:5:5,d:3:5:5"), 1U);
+  EXPECT_EQ(successors(",b:1:5:5"), 0U);
 }
 
 TEST(etcd_place, keys_of_others_are_exclusive) {

@@ -1,5 +1,5 @@
 // Who holds, as every client finds it from the keys alone.
-#include "engines/etcd/line.hpp"
+#include "engines/etcd/lock_queue.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 namespace holdfast::engines::etcd {
 namespace {
 
-using standing = place::standing;
+using standing = queue_entry::standing;
 
 place at(std::int64_t created, lock_mode mode = lock_mode::exclusive) {
-  place out;
+  queue_entry out;
   out.key = "a/" + std::to_string(created);
   out.created = out.modified = created;
   out.owner.sequence = static_cast<std::uint64_t>(created);
@@ -47,20 +47,22 @@ place foreign(std::int64_t created) {
 }
 
 // "h" holder, "w" waiter, "u" upgrade that waits, "-" hidden, "." idle; in order of creation.
-std::string standings(const line& of) {
+std::string standings(const lock_queue& of) {
   std::string out;
   for (const auto& one : of.all()) out += "hwu-."[static_cast<std::size_t>(one.stands)];
   return out;
 }
 
-std::string standings(std::vector<place> all) { return standings(line{std::move(all)}); }
+std::string standings(std::vector<queue_entry> all) {
+  return standings(lock_queue{std::move(all)});
+}
 
 constexpr auto shared = lock_mode::shared;
 constexpr auto upgradeable = lock_mode::upgradeable;
 
 TEST(etcd_line, the_first_one_holds) {
   EXPECT_EQ(standings({at(9), at(5), at(7)}), "hww");
-  EXPECT_EQ(standings(std::vector<place>{}), "");
+  EXPECT_EQ(standings(std::vector<queue_entry>{}), "");
 }
 
 TEST(etcd_line, readers_enter_together_and_nobody_overtakes_a_writer) {
@@ -76,8 +78,8 @@ TEST(etcd_line, permits_fit_or_wait) {
 }
 
 // The keys of those who may look at their own key only, by creation.
-std::string sleepers(std::vector<place> all) {
-  const line of{std::move(all)};
+std::string passive_waiters(std::vector<queue_entry> all) {
+  const lock_queue of{std::move(all)};
   std::string out;
   for (const auto& one : of.all()) out += of.may_sleep(one) ? 'z' : '.';
   return out;
@@ -98,42 +100,43 @@ place overtaken(std::int64_t created) {
 }
 
 TEST(etcd_line, those_behind_an_exclusive_waiter_may_sleep) {
-  EXPECT_EQ(sleepers({at(1), at(2), at(3), at(4)}), "..zz") << "the second one saw a holder";
-  EXPECT_EQ(sleepers({at(1), at(2), at(3, shared), at(4), at(5)}), "....z");
-  EXPECT_EQ(sleepers({at(1, shared), at(2, shared), at(3), at(4)}), "...z");
-  EXPECT_EQ(sleepers({at(1), foreign(2), at(3), at(4)}), "...z") << "a stranger tells nobody";
-  EXPECT_EQ(sleepers({at(1), at(2), labelled(3), at(4)}), "...z");
-  EXPECT_EQ(sleepers({at(1, shared), upgrade(2, 1, false), at(3), at(4)}), "...z");
-  EXPECT_EQ(sleepers({at(1), overtaken(2), overtaken(3)}), "..z");
+  EXPECT_EQ(passive_waiters({at(1), at(2), at(3), at(4)}), "..zz") << "the second one saw a holder";
+  EXPECT_EQ(passive_waiters({at(1), at(2), at(3, shared), at(4), at(5)}), "....z");
+  EXPECT_EQ(passive_waiters({at(1, shared), at(2, shared), at(3), at(4)}), "...z");
+  EXPECT_EQ(passive_waiters({at(1), foreign(2), at(3), at(4)}), "...z")
+      << "a stranger tells nobody";
+  EXPECT_EQ(passive_waiters({at(1), at(2), labelled(3), at(4)}), "...z");
+  EXPECT_EQ(passive_waiters({at(1, shared), upgrade(2, 1, false), at(3), at(4)}), "...z");
+  EXPECT_EQ(passive_waiters({at(1), overtaken(2), overtaken(3)}), "..z");
 }
 
 // To whom the first one of the line hands over.
-std::string heirs(std::vector<place> all) {
-  const line of{std::move(all)};
+std::string successors(std::vector<queue_entry> all) {
+  const lock_queue of{std::move(all)};
   std::string out;
-  for (const auto& one : of.heirs_of(of.all().front()))
+  for (const auto& one : of.successors_of(of.all().front()))
     out += std::to_string(one.created) + (one.overtaken ? "! " : " ");
   return out;
 }
 
-TEST(etcd_line, heirs_are_those_who_would_hold_next_one_by_one) {
-  EXPECT_EQ(heirs({at(1)}), "");
-  EXPECT_EQ(heirs({at(1), at(2), at(3)}), "2 3 ");
-  EXPECT_EQ(heirs({at(1), at(2), at(3, shared), at(4)}), "2 ");
-  EXPECT_EQ(heirs({at(1), foreign(2), at(3)}), "") << "a stranger looks for itself";
-  EXPECT_EQ(heirs({at(1), labelled(2), at(3)}), "");
-  EXPECT_EQ(heirs({at(1), overtaken(2), at(3)}), "2! ");
-  EXPECT_EQ(heirs({at(1), at(2), overtaken(3), at(4)}), "2 ") << "it changes until then";
-  std::vector<place> many;
+TEST(etcd_line, successors_are_those_who_would_hold_next_one_by_one) {
+  EXPECT_EQ(successors({at(1)}), "");
+  EXPECT_EQ(successors({at(1), at(2), at(3)}), "2 3 ");
+  EXPECT_EQ(successors({at(1), at(2), at(3, shared), at(4)}), "2 ");
+  EXPECT_EQ(successors({at(1), foreign(2), at(3)}), "") << "a stranger looks for itself";
+  EXPECT_EQ(successors({at(1), labelled(2), at(3)}), "");
+  EXPECT_EQ(successors({at(1), overtaken(2), at(3)}), "2! ");
+  EXPECT_EQ(successors({at(1), at(2), overtaken(3), at(4)}), "2 ") << "it changes until then";
+  std::vector<queue_entry> many;
   for (std::int64_t i = 1; i < 30; ++i) many.push_back(at(i));
-  EXPECT_EQ(line{many}.heirs_of(many.front()).size(), line::most_heirs);
+  EXPECT_EQ(lock_queue{many}.successors_of(many.front()).size(), lock_queue::most_successors);
 }
 
 // Whoever may sleep is handed the lock, or called, by whoever is before it: nobody sleeps for ever, whatever the line.
 TEST(etcd_line, each_sleeper_is_the_heir_of_the_one_before_it) {
   std::minstd_rand dice{7};  // NOLINT: the same each time
   for (int round = 0; round < 2000; ++round) {
-    std::vector<place> all;
+    std::vector<queue_entry> all;
     for (std::int64_t i = 1; i <= 6; ++i) {
       switch (dice() % 6) {
         case 0:
@@ -153,16 +156,16 @@ TEST(etcd_line, each_sleeper_is_the_heir_of_the_one_before_it) {
           break;
       }
     }
-    const line of{all};
+    const lock_queue of{all};
     for (const auto& one : of.all()) {
       if (!of.may_sleep(one)) continue;
       // Later the one before it holds; those before that one have gone.
-      std::vector<place> rest;
+      std::vector<queue_entry> rest;
       for (const auto& other : all)
         if (other.created >= one.created - 1) rest.push_back(other);
       const line then{rest};
       ASSERT_EQ(then.all().front().stands, standing::holder);
-      const auto next = then.heirs_of(then.all().front());
+      const auto next = then.successors_of(then.all().front());
       ASSERT_FALSE(next.empty()) << standings(of) << " at " << one.created;
       ASSERT_EQ(next.front().created, one.created);
     }
@@ -226,15 +229,15 @@ TEST(etcd_line, untouched_are_those_whose_token_may_have_become_too_small) {
 }
 
 TEST(etcd_line, version_changes_with_the_holders_and_with_nothing_else) {
-  const auto first = line{{at(1), at(2)}}.version();
+  const auto first = lock_queue{{at(1), at(2)}}.version();
   EXPECT_NE(first, 0U);
-  EXPECT_EQ(line(std::vector<place>{}).version(), 0U);
-  EXPECT_EQ((line{{at(1), at(2), at(3)}}.version()), first) << "one more waiter";
-  EXPECT_NE((line{{at(2)}}.version()), first);
+  EXPECT_EQ(line(std::vector<queue_entry>{}).version(), 0U);
+  EXPECT_EQ((lock_queue{{at(1), at(2), at(3)}}.version()), first) << "one more waiter";
+  EXPECT_NE((lock_queue{{at(2)}}.version()), first);
   auto shrunk = at(1);
   shrunk.weight = 1;
   shrunk.entered = true;
-  EXPECT_NE((line{{shrunk, at(2)}}.version()), first);
+  EXPECT_NE((lock_queue{{shrunk, at(2)}}.version()), first);
 }
 
 // Somebody leaves between the look at the line and the transaction. It fails if one of the needed keys is gone; if not,
@@ -246,7 +249,7 @@ TEST(etcd_line, what_barging_needs_is_enough) {
   };
   int entered = 0;
   for (int run = 0; run < 5000; ++run) {
-    std::vector<place> keys;
+    std::vector<queue_entry> keys;
     for (std::int64_t i = 1; i <= 6; ++i) keys.push_back(permits(i, 1 + pick(4), 4));
     for (std::size_t gone = pick(3); gone > 0; --gone)
       keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(pick(keys.size())));
@@ -276,7 +279,7 @@ TEST(etcd_line, a_holder_stays_one) {
   };
   for (int run = 0; run < 200; ++run) {
     const bool semaphore = run % 2 == 0;
-    std::vector<place> keys;
+    std::vector<queue_entry> keys;
     std::vector<std::int64_t> held;
     std::int64_t revision = 0;
     for (int step = 0; step < 60; ++step) {

@@ -20,8 +20,8 @@
 //   t=HEX         its token, kept through a change of value; it is granted
 //   m=s m=u       its mode is this by now
 //   n=KEY:CREATED:SEQUENCE:SINCE,...   who comes next (of the key what follows the name), told to it by the holder who
-//                 handed over to it (line.hpp)
-//   c=HEX         called to look at the line, by a value of this version
+//                 handed over to it (lock_queue.hpp)
+//   c=HEX         called to look at the queue, by a value of this version
 #pragma once
 
 #include "engines/modes.hpp"
@@ -47,7 +47,7 @@ struct key_range {
 
 std::string counter_key(std::string_view root, std::string_view name);
 // Of a client, by its lease (session.hpp).
-std::string fence_key(std::string_view root, std::int64_t lease);
+std::string epoch_key(std::string_view root, std::int64_t lease);
 key_range keys_of(std::string_view root, std::string_view name);                      // of a lock
 key_range keys_of(std::string_view root, std::string_view name, std::int64_t lease);  // our own
 key_range keys_from(std::string_view prefix);  // all that begin with it
@@ -65,13 +65,13 @@ struct stored {
 // changed. So whoever changes it makes sure that no request which was sent before, and given up, is carried out later:
 // a server that was stopped, or a slow network, keeps it for as long as it likes, and it would block the lock for as
 // long as our session lives.
-struct fence_view {
+struct epoch_view {
   std::string key;
   std::int64_t modified = 0;  // the revision of its last change; 0: there is none
 };
 
 // One to whom a holder hands over.
-struct heir {
+struct successor {
   std::string key;
   std::int64_t created = 0, modified = 0;
   std::uint64_t sequence = 0;
@@ -79,7 +79,7 @@ struct heir {
   bool overtaken = false;
 };
 
-struct place {
+struct queue_entry {
   enum class standing : std::uint8_t {
     holder,
     waiter,
@@ -99,15 +99,15 @@ struct place {
   std::uint64_t weight = rw_capacity;
   std::uint64_t capacity = rw_capacity;
   std::int64_t replaces = 0;  // what it upgrades was created then
-  bool entered = false;       // holds by the marks of its value, not by its place in the line
+  bool entered = false;       // holds by the marks of its value, not by its place in the queue
   fencing_token token;        // that its grant has, or will have
   std::int64_t since_ms = 0;
   std::int64_t pid = 0;
   std::string host;
   std::string label;
-  std::vector<heir> heirs;  // that it was told
+  std::vector<successor> successors;  // that it was told
 
-  standing stands = standing::waiter;  // see line.hpp
+  standing stands = standing::waiter;  // see lock_queue.hpp
   // Somebody came in over its head since it waits: its own creation is no token any more.
   bool overtaken() const noexcept { return !foreign && !entered && version != calm; }
   // Hands over when it goes, if it had to wait; one that waits just behind it need not look at it all the time.
@@ -139,7 +139,7 @@ struct marks {
   bool granted = false;
   std::optional<lock_mode> mode;
   std::optional<fencing_token> token;
-  std::vector<heir> heirs;
+  std::vector<successor> successors;
   std::int64_t called = 0;
 };
 std::string make_value(std::string_view label, const marks& with);
@@ -149,8 +149,8 @@ struct stored_key {
   std::string_view key, value;
   std::int64_t created = 0, modified = 0, lease = 0, version = 1;
 };
-place read_place(const stored_key& from);
-place read_place(const rpc::KeyValue& from);
+queue_entry read_queue_entry(const stored_key& from);
+queue_entry read_queue_entry(const rpc::KeyValue& from);
 // Does the key lie directly under the name whose range that is?
 bool lies_in(const key_range& name, std::string_view key) noexcept;
 

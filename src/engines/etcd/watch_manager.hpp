@@ -1,0 +1,127 @@
+// Who of this client looks at what in the store: waiters at the queue of their lock, holders at their own key,
+// watch verbs at versions and counters. All of it over one stream of watches.
+//
+// A waiter keeps a copy of the queue (queue_cache.hpp), which shows whose turn it is with no further question, and
+// outlives the wait for a while: a lock that was contended soon is again. But each event then costs every waiting
+// client a message. So those to whom somebody will hand over (lock_queue.hpp) look at their own keys only: a copy of
+// what this client has in that queue. Should that somebody die: who has waited for a second watches the key before
+// its own, too.
+//
+// A holder's key is watched only when the hold is older than `young`: a short hold shall not pay for it.
+//
+// Of the driver's thread, but for the few that say otherwise.
+#pragma once
+
+#include "engines/etcd/own_entries.hpp"
+#include "engines/etcd/queue_cache.hpp"
+#include "engines/waits.hpp"
+
+#include <holdfast/engine.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace holdfast::engines::etcd {
+
+struct its_turn {};  // what a waiter is told; the rest is in its entry
+using wait_registry = waits<its_turn, net::reactor>;
+
+class watch_manager {
+ public:
+  watch_manager(cluster& with, const session& under, own_entries& entries, wait_registry& waits,
+                const class clock& time, engine_listener& listener, std::string root);
+  void end() noexcept;  // from another thread; no calls any more
+
+  // From any thread: somebody holds or waits.
+  void attend();
+  // From any thread: tells core, from the driver's thread. All that is said for the same reason until then is one call.
+  void announce_lost(std::vector<owner_id> owners, std::string_view why);
+  // From any thread: removes keys of ours that are of no use any more, in the background.
+  void sweep(std::vector<stored> keys);
+
+  // From any thread: does anybody wait for this lock? Yes, when it is not known; whoever asks once is likely to ask
+  // again, so the queue is looked at from then on.
+  bool is_contended(std::string_view name);
+
+  // The key of this holder is no longer in the store.
+  void is_missing(const own_entries::ref& holder);
+  void leave(std::size_t member) { watches_.leave(member); }
+  // It awaits its turn, and is in the wait registry already.
+  void look_for(const own_entries::ref& waiter);
+  // Somebody wants to know when the version is no longer `seen`; `alive` becomes false when that has ended.
+  using sign_of_life = std::shared_ptr<std::atomic<bool>>;
+  void observe(watch_kind kind, const std::string& name, std::uint64_t seen, sign_of_life alive);
+  static std::string topic_of(watch_kind kind, std::string_view name);
+
+ private:
+  class own_key;
+  class one_before;
+  class checking;
+  struct observer {
+    std::uint64_t seen;
+    sign_of_life alive;
+  };
+
+  using by_name = std::multimap<std::string, own_entries::ref>;  // waiters; may have left
+  static void add(by_name& to, const own_entries::ref& waiter);
+  static void take_out(by_name& from, const own_entries::ref& waiter);
+  std::vector<own_entries::ref> still_waiting(by_name& of, const std::string& name);
+  void hold(own_entry& waiter, fencing_token token);  // REQUIRES: the table's guard is held
+  void tell(const own_entry& waiter, bool granted);
+  std::shared_ptr<queue_cache> cache_of(watch_kind kind, const std::string& name);
+  void changed(watch_kind kind, const std::string& name, queue_cache& now);
+  void serve(const std::string& name, const lock_queue& now, std::int64_t revision);
+  void serve(own_entry& waiter, const lock_queue& now, std::int64_t revision);
+  void sleep(const own_entries::ref& waiter);
+  void wake_up(const own_entries::ref& passive_waiter);
+  void rouse(own_entry& passive_waiter, const lock_queue& own, std::int64_t revision);
+  std::shared_ptr<queue_cache> own_line_of(const std::string& name, std::int64_t lease);
+  void note_contention(const std::string& name, bool contended);
+  void tell_observers(watch_kind kind, const std::string& name, std::uint64_t version);
+
+  void tick();
+  void tend_holders();
+  void tend_caches();
+  void tend_passive_waiters();
+  void watch_own_key(const own_entries::ref& holder);
+  void check_soon(own_key& one);
+  void check();
+  void checked(const std::vector<std::uint64_t>& asked, const answer& said);
+  bool is_the_key_of(const own_entry& holder, std::int64_t created) const;
+  void ttl_is_over(const own_entries::ref& holder);
+  void end_late_requests(const own_entry& lost);
+
+  cluster& cluster_;
+  const session& session_;
+  own_entries& entries_;
+  wait_registry& waits_;
+  const class clock& clock_;
+  engine_listener& listener_;
+  const std::string root_;
+  watches watches_;
+  std::atomic<bool> attending_{false};  // a tick is planned
+
+  // From any thread. What is_contended() answers, by name; and who was lost, by the reason, until core is told.
+  std::mutex guard_;
+  std::map<std::string, std::vector<owner_id>, std::less<>> lost_;
+  std::map<std::string, bool, std::less<>> contended_;
+
+  std::map<std::string, std::shared_ptr<queue_cache>> caches_;  // by topic
+  by_name waiters_, passive_waiters_;
+  struct own_line {
+    std::int64_t lease = 0;
+    std::shared_ptr<queue_cache> copy{};
+  };
+  std::map<std::string, own_line> own_queues_;      // by name
+  std::multimap<std::string, observer> observers_;  // by topic
+  std::map<std::uint64_t, std::shared_ptr<own_key>> own_keys_;
+  std::map<std::uint64_t, std::shared_ptr<one_before>> before_;  // of passive_waiters
+  std::vector<std::uint64_t> to_check_;
+  bool ending_ = false;
+};
+
+}  // namespace holdfast::engines::etcd

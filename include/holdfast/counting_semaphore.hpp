@@ -27,7 +27,7 @@ class counting_semaphore {
   static constexpr std::size_t max() noexcept { return 1'000'000; }
 
   // Does not ask the store: a disagreement about `permits` shows when one is acquired. `defaults` serve the std face
-  // and async_acquire_permits(k). Throws lock_error: misconfigured for a bad name or bad options, or unless 1 <=
+  // and what is called without options. Throws lock_error: misconfigured for a bad name or bad options, or unless 1 <=
   // permits <= max(); unsupported where the store has no semaphores (or no priorities). What the std face still has is
   // released by the destructor.
   counting_semaphore(const client& store, std::string name, std::size_t permits,
@@ -57,9 +57,10 @@ class counting_semaphore {
 
   // ---- explicit face: one lease for k permits, all or nothing: two half-served waiters cannot block each other
   // Blocking, cancellation and errors as those of mutex::acquire; also misconfigured unless 1 <= k <= permits(), or
-  // when the name is in use with another number of permits. Without options the blocking function uses
-  // acquire_options{}, and the async one the defaults of this handle.
-  result<lease> acquire_permits(std::size_t k, const acquire_options& options = {});
+  // when the name is in use with another number of permits. Without options they use the defaults
+  // of this handle.
+  result<lease> acquire_permits(std::size_t k, const acquire_options& options);
+  result<lease> acquire_permits(std::size_t k) { return acquire_permits(k, defaults_); }
   async<lease> async_acquire_permits(std::size_t k, const acquire_options& options);
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_permits(std::size_t k, acquire_options&&));
   async<lease> async_acquire_permits(std::size_t k) { return async_acquire_permits(k, defaults_); }

@@ -25,8 +25,8 @@
 // Ways to lose one: no renewal was confirmed in time, the store no longer lists it, an operator revoked it, max_hold is
 // over. What the store may still have of a lost lease is released in the background.
 //
-// Callbacks on lost() run on a thread that the client keeps for them and for its observer, one after the other: a hook
-// or callback that takes long delays the next, and the firing of other leases' lost() with it (renewals go on).
+// Callbacks on lost() run on a thread that the client keeps for them, one after the other: one that takes long delays
+// the next, and the firing of other leases' lost() with it (renewals and the observer go on).
 //
 // Thread-safe: const members, against each other and against the client. Moving, assigning, release() and renew() want
 // the object for themselves. Ownership belongs to the object, not to a thread: move it where you like. It keeps its

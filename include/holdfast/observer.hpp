@@ -16,10 +16,10 @@
 namespace holdfast {
 
 // Hooks. Called soon after the thing happened, one after the other in the order in which things happened, on a thread
-// that the client keeps for that (and for the callbacks of lease::lost()): not on the thread of the caller, never under
+// that the client keeps for that: not on the thread of the caller, never under
 // a lock of ours. (If there is no memory or no thread to be had they are called where the thing happened.) So a hook
-// may ask leases, take locks and drop handles; a hook that takes long delays the hooks behind it and the news of
-// lease::lost(), but no renewal. What they throw is swallowed. The thread that drops the client's last handle waits for
+// may ask leases, take locks and drop handles; a hook that takes long delays the hooks behind it, but no
+// renewal and no lease::lost(). What they throw is swallowed. The thread that drops the client's last handle waits for
 // them. Without an observer nothing of this costs anything; with one, lock/unlock pairs lose some of their speed,
 // because each reads the clock.
 //

@@ -30,7 +30,7 @@ namespace holdfast {
 
 class shared_mutex {
  public:
-  // Does not ask the store. `defaults` serve the std face and the async_ functions without options. Throws lock_error:
+  // Does not ask the store. `defaults` serve the std face and all functions without options. Throws lock_error:
   // misconfigured for a bad name or bad options, unsupported where the store has no shared mode (or no priorities).
   shared_mutex(const client& store, std::string name, acquire_options defaults = {});
   shared_mutex(const shared_mutex&) = delete;
@@ -67,23 +67,26 @@ class shared_mutex {
     return lock_shared_within(detail::until(deadline));
   }
 
-  // ---- explicit face; blocking, cancellation and errors as those of mutex::acquire. Without options the blocking
-  // functions use acquire_options{}, and the async_ ones the defaults of this handle.
+  // ---- explicit face; blocking, cancellation and errors as those of mutex::acquire. Without options
+  // they use the defaults of this handle.
   //
   // The writer.
-  result<lease> acquire(const acquire_options& options = {}) { return writer_.acquire(options); }
+  result<lease> acquire(const acquire_options& options) { return writer_.acquire(options); }
+  result<lease> acquire() { return writer_.acquire(); }
   async<lease> async_acquire(const acquire_options& options) {
     return writer_.async_acquire(options);
   }
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire(acquire_options&&));
   async<lease> async_acquire() { return writer_.async_acquire(); }
   // One of many readers: a holder of its own, with a token of its own.
-  result<lease> acquire_shared(const acquire_options& options = {});
+  result<lease> acquire_shared(const acquire_options& options);
+  result<lease> acquire_shared() { return acquire_shared(defaults_); }
   async<lease> async_acquire_shared(const acquire_options& options);
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_shared(acquire_options&&));
   async<lease> async_acquire_shared() { return async_acquire_shared(defaults_); }
   // The one reader that may become the writer. Also unsupported, where capabilities().upgrade is false.
-  result<lease> acquire_upgradeable(const acquire_options& options = {});
+  result<lease> acquire_upgradeable(const acquire_options& options);
+  result<lease> acquire_upgradeable() { return acquire_upgradeable(defaults_); }
   async<lease> async_acquire_upgradeable(const acquire_options& options);
   HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_upgradeable(acquire_options&&));
   async<lease> async_acquire_upgradeable() { return async_acquire_upgradeable(defaults_); }
@@ -102,7 +105,8 @@ class shared_mutex {
   // token() is new. On failure it is upgradeable still (or lost), also when the store's answer was lost: what it may
   // have granted is taken back in the background, and until that is done another change of mode is refused as
   // unavailable. Errors: those of acquire, and not_held, lost and misconfigured as for downgrade.
-  result<void> upgrade(lease& held, const acquire_options& options = {});
+  result<void> upgrade(lease& held, const acquire_options& options);
+  result<void> upgrade(lease& held) { return upgrade(held, defaults_); }
   // The same for coroutines. `held` must live until the coroutine goes on; a suspended coroutine that is destroyed may
   // take it along. Then an upgrade that was granted is taken back.
   async<void> async_upgrade(lease& held, const acquire_options& options);

@@ -100,7 +100,8 @@ client_core::~client_core() {
   driver_.stop();
   engine_.reset();
   resumer_.stop();
-  announcer_.stop();
+  losses_.stop();
+  hooks_.stop();
 }
 
 void client_core::destroy(client_core* self) noexcept {
@@ -262,11 +263,11 @@ call client_core::call_until(steady_time deadline, std::stop_token stop) const n
 
 // User code never runs on the thread on which the thing happened, which may be an engine's reactor or our driver, nor
 // under a lock of ours.
-void client_core::announce(std::function<void()> user_code) noexcept {
+void client_core::announce(resumer& where, std::function<void()> user_code) noexcept {
   if (!usable_here())
     return;  // in a forked child there is no such thread, and its mutex may be locked
   try {
-    announcer_.post(user_code);
+    where.post(user_code);
   } catch (...) {
     user_code();  // no memory, or no thread to be had: better there than nowhere
   }
@@ -275,7 +276,7 @@ void client_core::announce(std::function<void()> user_code) noexcept {
 void client_core::announce_loss(std::unique_ptr<std::stop_source> fired, const std::string& name,
                                 fencing_token token, std::string_view why) noexcept {
   numbers_.lost.fetch_add(1, std::memory_order_relaxed);
-  if (fired) announce([source = std::move(*fired)]() mutable { source.request_stop(); });
+  if (fired) announce(losses_, [source = std::move(*fired)]() mutable { source.request_stop(); });
   if (watching())
     tell([name, token, why = std::string{why}](auto& o) { o.lost(name, token, why); });
 }

@@ -115,7 +115,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   template <class F>
   void tell(F hook) noexcept {
     if (!watching()) return;
-    announce([to = options_.observer, hook = std::move(hook)] {
+    announce(hooks_, [to = options_.observer, hook = std::move(hook)] {
       try {  // observers may throw; nothing of ours may
         hook(*to);
       } catch (...) {  // NOLINT(bugprone-empty-catch): stated in observer.hpp
@@ -163,7 +163,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   template <class T>
   std::shared_ptr<T> make_handle(std::shared_ptr<T> inner);
 
-  void announce(std::function<void()> user_code) noexcept;
+  void announce(resumer& where, std::function<void()> user_code) noexcept;
   void note_ttl(nanoseconds ttl) noexcept;
   client_core(client_options options, std::string url);
   ~client_core();
@@ -194,7 +194,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
   std::atomic<std::size_t> handles_{0};
   const std::shared_ptr<ending> ending_ = std::make_shared<ending>();
   resumer resumer_;
-  resumer announcer_;
+  resumer losses_;  // fires the tokens of loss: no hook may delay the news that a lease is over
+  resumer hooks_;   // calls the observer
   mender mender_;
   driver driver_;  // last: its thread uses everything above
 };

@@ -104,6 +104,7 @@ result<void> wait_for(client_core& core, const counter_wait& what) {
     auto told = core.store().watch(watch_kind::counter, what.name, now->version,
                                    {core.on_steady_clock(deadline), what.stop});
     if (!told && told.error().code() != errc::unavailable) return told;
+    if (!told) std::this_thread::sleep_for(retry_pause);  // it may have said so at once
   }
 }
 

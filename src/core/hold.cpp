@@ -96,9 +96,14 @@ result<void> hold::release_slowly(std::uint64_t generation, telling how) {
 
 result<void> hold::finish_release(std::uint64_t generation, telling how) {
   released.add();
-  if (how == telling::sent && !core->caps().immediate && !changing.load()) {
+  if (how == telling::sent && !core->caps().immediate) {
     note_release();
-    core->send_release(name, granted, take_loss());
+    // With a change of mode in doubt the store is asked first what there is to release.
+    if (changing.load()) {
+      core->clear_up(name, granted.owner, granted.mode);
+    } else {
+      core->send_release(name, granted, take_loss());
+    }
     let_go(generation, releasing);
     return {};
   }

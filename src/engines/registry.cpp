@@ -100,6 +100,7 @@ result<void> give_back(std::string_view text, std::string_view name, const owner
                        nanoseconds patience) {
   const auto url = store_url::parse(text);
   if (!url) return url.error();
+  if (auto ok = check_name(name); !ok) return ok;
   const auto row = engines::find(url->scheme(), fmt::format(" (in {})", url->str()));
   if (!row) return row.error();
   nobody_listens listener;

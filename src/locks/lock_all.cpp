@@ -159,6 +159,7 @@ task<result<std::vector<lease>>> take_all(std::shared_ptr<core::client_core> cor
 result<std::vector<lease>> lock_all(const client& store, std::span<const std::string> names,
                                     const acquire_options& asked) {
   const auto& core = store.core();
+  if (!core->usable_here()) return core->forked_error();
   auto todo = make_plan(*core, names, asked);
   if (!todo) return std::move(todo).error();
   if (all_at_once attempt{core, *todo}; attempt.begin()) {

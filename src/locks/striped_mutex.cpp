@@ -47,6 +47,7 @@ result<stripe_lease> striped_mutex::acquire(std::string_view key, const acquire_
 }
 
 result<stripe_lease> striped_mutex::acquire_any(const acquire_options& options) {
+  if (auto ok = store_.core()->checked(options); !ok) return std::move(ok).error();
   const auto first = somewhere(stripes_.size());
   auto once = options;
   once.wait = nanoseconds::zero();

@@ -57,6 +57,19 @@ TEST_P(hooks, may_ask_the_lease_and_take_the_lock) {
   EXPECT_TRUE(wait_until([&] { return watcher->begun == watcher->ended; }));
 }
 
+TEST_P(hooks, that_take_long_do_not_delay_the_news_of_a_loss) {
+  const auto watcher = std::make_shared<curious>();
+  std::atomic<bool> go_on{false};
+  watcher->do_this = [&] { wait_until([&] { return go_on.load(); }); };
+  const auto a = open({.observer = watcher});
+  auto held = mutex{a, name()}.acquire({.max_hold = 100ms});
+  ASSERT_TRUE(is_ok(held));
+  const auto lost = held->lost();
+  EXPECT_TRUE(wait_until([&] { return lost.stop_requested(); }));
+  EXPECT_EQ(watcher->ended, 0);
+  go_on = true;
+}
+
 TEST_P(hooks, have_ended_when_the_last_handle_is_gone) {
   for (int round = 0; round < 10; ++round) {
     const auto watcher = std::make_shared<curious>();

@@ -74,5 +74,15 @@ TEST_F(redis_failover, master_that_becomes_a_replica_is_left) {
   EXPECT_FALSE(is_locked(second_, "stock"));
 }
 
+TEST_F(redis_failover, replica_proves_no_presence) {
+  ASSERT_TRUE(is_synced());
+  auto a = raw(1);
+  take(a, "stock");
+  ASSERT_TRUE(is_ok(a.verbs->renew({}, within(patience))));
+  redis_command(second_, {"REPLICAOF", "NO", "ONE"});
+  redis("REPLICAOF", "127.0.0.1", std::to_string(second_.port()));
+  EXPECT_TRUE(fails_with(a.verbs->renew({}, within(patience)), errc::unavailable));
+}
+
 }  // namespace
 }  // namespace holdfast::testing

@@ -92,6 +92,8 @@ void channel::send_now(std::string_view request, unsigned replies, const limits&
 
 std::uint64_t channel::generation() const noexcept { return state_->generation(); }
 
+std::uint64_t channel::received() const noexcept { return state_->received(); }
+
 void channel::drop(const error& why) noexcept {
   if (!state_->forked()) state_->drop(why);
 }

@@ -115,6 +115,9 @@ class channel {
 
   // Which connection this is (0: none at the moment).
   std::uint64_t generation() const noexcept;
+  // How often something has come in over the present connection: as long as it rises the peer lives, however late it
+  // answers.
+  std::uint64_t received() const noexcept;
   // Drops the connection as if the network had; for tests and for a peer that has lost its mind.
   void drop(const error& why) noexcept;
 

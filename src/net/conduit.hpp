@@ -75,6 +75,10 @@ class conduit : public watcher, public std::enable_shared_from_this<conduit> {
   void deliver() noexcept;  // on the reactor's thread
 
   bool answered() const noexcept { return received_ > 0; }  // for the owner, in lost()
+  std::uint64_t received() noexcept {
+    const std::lock_guard locked{guard_};
+    return received_;
+  }
 
  protected:
   enum class phase : std::uint8_t { opening, greeting, ready, dead };

@@ -120,6 +120,15 @@ void redial::drop(const error& why) noexcept {
                                                 description_, why.message())});
 }
 
+std::uint64_t redial::received() noexcept {
+  std::shared_ptr<conduit> which;
+  {
+    std::lock_guard locked{guard_};
+    which = current_;
+  }
+  return which ? which->received() : 0;  // its own lock comes before ours
+}
+
 error redial::fork_refusal() const {
   return {errc::misconfigured, fmt::format("the connection to {} was opened before fork() and is "
                                            "used in the child; open a new client "

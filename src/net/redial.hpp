@@ -27,6 +27,7 @@ class redial : public std::enable_shared_from_this<redial> {
   void close() noexcept;
   void drop(const error& why) noexcept;
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
+  std::uint64_t received() noexcept;
 
   bool forked() const noexcept { return born_ != support::fork_generation(); }
   error fork_refusal() const;

@@ -190,7 +190,7 @@ TEST_F(redis_fake, server_that_hangs_up) {
 TEST_F(redis_fake, request_without_an_answer_is_unknown_and_not_acquired) {
   fake_redis server;
   const auto a = client::open(server.url() + "?grace=10s", {.call_timeout = 100ms});
-  server.answer("EVALSHA", fake_redis::silence);
+  for (const auto* command : {"EVALSHA", "PUBSUB"}) server.answer(command, fake_redis::silence);
   mutex lock{a, "stock"};
   const auto tried = lock.try_acquire();
   EXPECT_TRUE(fails_with(tried, errc::outcome_unknown));

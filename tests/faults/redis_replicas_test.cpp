@@ -1,14 +1,12 @@
 // What breaks here: the replica of a store of which every grant must have a copy (wait_replicas), and the master
 // itself. What must hold: without the copy nothing is granted and nothing is left behind; with it, a fail-over finds
 // the lock.
-#include "faults/faults.hpp"
-
-#include <fmt/format.h>
+#include "faults/redis_contract.hpp"
 
 namespace holdfast::testing {
 namespace {
 
-class redis_replicas : public redis_faults {
+class redis_replicas : public redis_contract {
  protected:
   static bool is_synced(const redis_server& master) {
     return wait_until([&] {
@@ -115,6 +113,67 @@ TEST_F(redis_replicas, lock_with_a_copy_is_still_there_after_a_fail_over) {
   auto other = theirs.acquire({.wait = patience});
   ASSERT_TRUE(is_ok(other));
   EXPECT_GT(other->token(), held->token());
+}
+
+// ---- a WAIT that is refused
+
+TEST_F(redis_replicas, wait_that_is_refused_leaves_nothing_behind) {
+  redis("ACL", "SETUSER", "default", "-wait");
+  const auto a = client::open(redis_url(server_, careful), {.call_timeout = 1s});
+  mutex lock{a, "stock"};
+  EXPECT_TRUE(refuses(lock.try_acquire(), errc::denied, "stock", server_.url(), "WAIT"));
+  EXPECT_EQ(left_behind(server_), "[]");
+  EXPECT_TRUE(
+      refuses(lock.acquire({.wait = patience}), errc::denied, "stock", server_.url(), "WAIT"));
+  EXPECT_EQ(left_behind(server_), "[]");
+
+  auto b = raw(2, careful);
+  const auto ask = b.ask("stock");
+  const auto limits = within(patience);
+  promised<entered> later;
+  b.verbs->start_enter(ask, limits, later);
+  const auto refused = later.get();
+  EXPECT_TRUE(refuses(refused, errc::denied, "stock", server_.url(), "WAIT"));
+  EXPECT_TRUE(!refused && refused.error().is_not_done()) << "it was undone, and that was answered";
+  EXPECT_EQ(left_behind(server_), "[]");
+
+  redis("ACL", "SETUSER", "default", "+wait");
+  redis_server replica{replica_of(server_)};
+  ASSERT_TRUE(is_synced(server_));
+  EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
+}
+
+TEST_F(redis_replicas, wait_that_is_refused_costs_no_place_in_the_queue) {
+  redis("ACL", "SETUSER", "default", "-wait");
+  const auto a = client::open(server_.url()), b = client::open(redis_url(server_, careful));
+  mutex ours{a, "stock"}, theirs{b, "stock"};
+  auto held = ours.acquire({.ttl = 60s});
+  ASSERT_TRUE(is_ok(held));
+  auto waiting = acquire_later(theirs);
+  ASSERT_TRUE(one_waits(server_, "stock"));
+  EXPECT_TRUE(stays_true([&] { return !is_ready(waiting); }, 100ms));
+  ASSERT_TRUE(is_ok(held->release()));
+  EXPECT_TRUE(refuses(get(waiting), errc::denied, "stock", server_.url(), "WAIT"));
+  EXPECT_TRUE(leaves_nothing(server_)) << left_behind(server_);
+}
+
+// ---- a server that says nothing because it waits for its replicas
+
+TEST_F(redis_replicas, connection_that_waits_for_replicas_is_not_a_silent_one) {
+  auto a = raw(1, "wait_replicas=1&wait_timeout=5s&grace=30s&connections=1");
+  EXPECT_TRUE(refuses(a.verbs->enter(a.ask("stock"), within(15s)), errc::unavailable, "stock",
+                      server_.url(), "replica"));
+}
+
+TEST_F(redis_replicas, connection_that_answers_one_after_the_other_is_not_a_silent_one) {
+  auto a = raw(1, "wait_replicas=1&wait_timeout=2500ms&grace=30s&connections=1");
+  const std::array asks{a.ask("first"), a.ask("second"), a.ask("third")};
+  const auto limits = within(15s);
+  std::array<promised<entered>, asks.size()> answers;
+  for (std::size_t i = 0; i < asks.size(); ++i) a.verbs->start_enter(asks[i], limits, answers[i]);
+  for (std::size_t i = 0; i < asks.size(); ++i)
+    EXPECT_TRUE(
+        refuses(answers[i].get(), errc::unavailable, asks[i].name, server_.url(), "replica"));
 }
 
 }  // namespace

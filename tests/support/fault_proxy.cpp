@@ -53,7 +53,7 @@ bool try_again() { return errno == EAGAIN || errno == EINTR; }
 }  // namespace
 
 fault_proxy::fault_proxy(std::uint16_t upstream)
-    : upstream_(upstream), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), upstream_(upstream) {
   if (wake_ < 0) fail("eventfd");
   listen();
   thread_ = std::thread{[this] { run(); }};
@@ -94,6 +94,9 @@ void fault_proxy::refuse(bool on) {
 }
 void fault_proxy::cut() {
   apply([&] { cut_now_ = true; });
+}
+void fault_proxy::lead_to(std::uint16_t upstream) {
+  apply([&] { upstream_ = upstream; });
 }
 void fault_proxy::cut_after(std::size_t bytes_of_reply) {
   apply([&] { now_.cut_after = bytes_of_reply; });

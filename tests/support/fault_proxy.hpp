@@ -50,6 +50,8 @@ class fault_proxy {
   void trickle(bool on = true);  // one byte at a time, both ways
   void refuse(bool on = true);   // new connections
   void cut();                    // resets every connection now
+  void lead_to(
+      std::uint16_t upstream);  // new connections: the address has moved; heal() leaves it there
   // Resets the connection on which the n-th byte of reply from now passes, right behind that byte. 0: in front of the
   // first. Happens once.
   void cut_after(std::size_t bytes_of_reply);
@@ -109,13 +111,13 @@ class fault_proxy {
   void reset(connection& c);
   void sweep();
 
-  const std::uint16_t upstream_;
   const reserved_port port_;
   int wake_ = -1;  // eventfd
 
   // Guarded by the mutex; the sockets are touched by the proxy's thread only.
   mutable std::mutex guard_;
   std::condition_variable applied_;
+  std::uint16_t upstream_;
   faults now_;
   bool cut_now_ = false;
   bool done_ = false;

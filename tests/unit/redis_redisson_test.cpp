@@ -34,6 +34,26 @@ TEST_F(layouts, redisson_lock_is_an_rlock_with_a_token) {
   EXPECT_EQ(next->token().value, held->token().value + 1);
 }
 
+// A token that cannot be had costs the lock, not the fence.
+TEST_F(layouts, redisson_takes_nothing_without_a_token) {
+  for (const auto* options : {"redisson", "redisson&semaphore=plain"})
+    for (const auto mode : {lock_mode::exclusive, lock_mode::permits}) {
+      redis("FLUSHALL");
+      redis("LPUSH", "redisson_lock_token:{orders}", "somebody's");
+      auto a = raw(options);
+      auto ask = a.ask("orders");
+      ask.mode = mode;
+      if (mode == lock_mode::permits) ask.weight = 1, ask.capacity = 3;
+      const call soon{std::chrono::steady_clock::now() + patience, {}};
+      EXPECT_TRUE(fails_with(a.verbs->enter(ask, soon), errc::misconfigured));
+      EXPECT_EQ(redis("HLEN", "orders").starts_with("(error)") ? redis("GET", "orders")
+                                                               : redis("HLEN", "orders"),
+                mode == lock_mode::permits ? "3" : "0")
+          << options;
+      EXPECT_EQ(redis("EXISTS", "{orders}:timeout"), "0");
+    }
+}
+
 TEST_F(layouts, redisson_names_with_braces_are_their_own_hash_tag) {
   const auto a = open("redisson&prefix=app:");
   mutex plain{a, "x"}, tagged{a, "{a}b"};

@@ -67,7 +67,6 @@ void foreign::disconnect() noexcept {
   if (!link_) return;
   waits_->look_again_all();
   link_->drain();
-  link_->drain();  // core clears up in two steps: the answer to the first may have sent the second
   link_.reset();
 }
 
@@ -94,10 +93,12 @@ std::string foreign::mark_key(std::string_view name, const owner_id& owner) cons
   return key(name).append(mark_word).append(to_string(owner));
 }
 
-// First the mark, then what ends the owner: from the first on no request of it has an effect.
+// First the mark, then what ends the owner: from the first on no request of it has an effect. A server that has no
+// memory left refuses SET, but judges a script by its first write, and refuses no DEL.
 command foreign::marked(command what, std::string_view name, const owner_id& owner) const {
-  what.before(
-      command({"SET", mark_key(name, owner), "", "PX", std::to_string(doubts::mark_kept.count())}));
+  what.before(command(
+      {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], '', 'PX', ARGV[1])",
+       "1", mark_key(name, owner), std::to_string(doubts::mark_kept.count())}));
   what.keep_errors();
   return what;
 }
@@ -106,11 +107,14 @@ command foreign::marked_in_doubt(command what, std::string_view name, const owne
   return doubts_.has(owner) ? marked(std::move(what), name, owner) : what;
 }
 
-// The answer to what ends an owner is the last one. A server that has no memory for the mark gives back all the same.
+// The answer to what ends an owner is the last one. Without the mark a late request may still have an effect: whoever
+// asked then settles, which makes the mark or says that it cannot.
 result<void> foreign::read_ended(const result<answer>& got, std::string_view name,
                                  const owner_id& owner) {
   if (!got) return got.error();
   if (got->values.back().is_error()) return reply_error(got->values.back().text, name, how_.url);
+  if (const auto& mark = got->values.front(); mark.is_error())
+    return error{errc::outcome_unknown, reply_error(mark.text, name, how_.url).message()};
   doubts_.forget(owner);
   return {};
 }

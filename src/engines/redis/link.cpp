@@ -16,6 +16,9 @@ namespace {
 namespace resp = net::resp;
 using namespace std::chrono_literals;
 
+constexpr nanoseconds between_looks = 1s;
+constexpr nanoseconds longest_probe = 2s;
+
 struct reply_kind {
   std::string_view prefix;
   errc code;
@@ -141,6 +144,10 @@ error reply_error(std::string_view reply, std::string_view name, std::string_vie
                                       about, support::quoted(shown, 160))};
 }
 
+bool is_replica(const resp::value& reply) {
+  return reply.is_error() && unwrapped(reply.text).starts_with("READONLY");
+}
+
 error unexpected_reply(std::string_view name, std::string_view store) {
   return {errc::protocol, fmt::format("Lock {} on {}: the server's answer has not the form that "
                                       "was asked for; is this a Redis server?",
@@ -191,6 +198,31 @@ bool command::spell_out() {
   return true;
 }
 
+// Hears that a connection has come up. That of the stream passes on all that it hears to whom it is for.
+class link::arrival final : public net::channel_listener {
+ public:
+  explicit arrival(link& in, net::channel_listener* of_stream = nullptr)
+      : in_(in), then_(of_stream) {}
+  void of(lane& commands) noexcept { commands_ = &commands; }  // before its first call
+
+ private:
+  void on_push(std::string_view frame) noexcept override {
+    if (then_ != nullptr) then_->on_push(frame);
+  }
+  void on_up(std::uint64_t generation) noexcept override {
+    if (then_ != nullptr) then_->on_up(generation);
+    in_.came_up(commands_);
+  }
+  void on_down(const error& why) noexcept override {
+    if (then_ != nullptr) then_->on_down(why);
+  }
+  link& in_;
+  net::channel_listener* const then_;
+  lane* commands_ = nullptr;  // null: it is the stream
+};
+
+link::link(const settings& how) : how_(how), url_(how.url) {}
+
 result<std::unique_ptr<link>> link::start(const settings& how) {
   auto reactor = net::reactor::start();
   if (!reactor) return std::move(reactor).error();
@@ -211,37 +243,75 @@ void link::connect(bool lifts, const stream_setup& stream, std::span<const scrip
     resp::append_command(options.greeting, {"SCRIPT", "LOAD", one->text});
     ++options.greeting_replies;
   }
-  for (unsigned i = 0; i < how_.connections; ++i)
-    channels_.push_back(std::make_unique<lane>(*reactor_, options));
+  const nanoseconds busy = how_.wait_replicas > 0 ? nanoseconds{how_.wait_timeout} : 0ns;
+  options.longest_silence += busy;
+  topic_ = stream.topic;
+  for (unsigned i = 0; i < how_.connections; ++i) {
+    arrivals_.push_back(std::make_unique<arrival>(*this));
+    options.listener = arrivals_.back().get();
+    channels_.push_back(std::make_unique<lane>(*reactor_, options, longest_probe + busy));
+    arrivals_.back()->of(*channels_.back());
+  }
 
   options = std::move(to_stream);
   options.greeting += stream.commands;
   options.greeting_replies += stream.replies;
-  options.listener = stream.listener;
+  arrivals_.push_back(std::make_unique<arrival>(*this, stream.listener));
+  options.listener = arrivals_.back().get();
   options.keep_open = true;
-  stream_ = std::make_unique<lane>(*reactor_, options);
+  stream_ = std::make_unique<lane>(*reactor_, options, longest_probe);
 }
 
 lane& link::of(std::string_view name) noexcept {
   return *channels_[std::hash<std::string_view>{}(name) % channels_.size()];
 }
 
+// ---- connections to another server
+
+// On the driver's thread. The newer one is where the address leads to now.
+void link::came_up(lane* which) {
+  if (closed_ || topic_.empty()) return;
+  if (which != nullptr) {
+    if (stream_->generation() != 0) compare(*which, *stream_);
+    return;
+  }
+  for (const auto& one : channels_)
+    if (one->generation() != 0) compare(*one, *one);
+}
+
+// The stream's server has us as a listener since before its connection counted as up.
+void link::compare(lane& commands, lane& older) {
+  const auto listening = stream_->generation(), before = older.generation();
+  call soon;
+  soon.deadline = std::chrono::steady_clock::now() + longest_probe;
+  post(commands, command({"PUBSUB", "NUMSUB", topic_}), soon, {},
+       [this, listening, before, &older](const result<answer>& got) {
+         if (closed_ || !got) return;
+         const auto& items = got->values.front().items;
+         if (items.size() != 2 || items[1].integer != 0) return;
+         if (stream_->generation() != listening || older.generation() != before) return;
+         older.drop({errc::unavailable, "a newer connection has reached another server"});
+       });
+}
+
+// The master is elsewhere, and perhaps under the same address. From any thread.
+void link::leave_replica(lane& found, std::uint64_t generation) {
+  reactor_->post([this, &found, generation] {
+    if (closed_ || generation == 0 || found.generation() != generation) return;  // left already
+    for (auto* one : lanes())
+      if (one->generation() != 0) one->drop({errc::unavailable, "it is a replica"});
+  });
+}
+
 // ---- silent connections
 
-namespace {
-
-constexpr nanoseconds between_looks = 1s;
-constexpr nanoseconds longest_probe = 2s;
-
-}  // namespace
-
 bool lane::was_silent() noexcept {
-  const auto ended = ended_.load();
+  const auto come = received();
   const bool owed = owes();
-  const bool silent = owed && owed_then_ && ended == ended_then_;
+  const bool silent = owed && owed_then_ && come == received_then_;
   owed_then_ = owed;
-  asked_then_ = asked_.load();
-  ended_then_ = ended;
+  asked_then_ = asked();
+  received_then_ = come;
   return silent;
 }
 
@@ -268,7 +338,7 @@ void link::look() {
   if (silent) suspect();
   if (goes_on) return look_later();
   looks_.store(false);
-  // Whoever asked in between has relied on us.
+  // Whoever asked in between has relied on us (see begin()).
   const auto all = lanes();
   const bool any = std::ranges::any_of(all, [](const lane* one) { return one->was_used(); });
   if (any && !looks_.exchange(true)) look_later();
@@ -281,32 +351,35 @@ void link::suspect() {
 
 class link::probe final : public net::reply_handler {
  public:
-  probe(link& in, lane& over) : in_(in), over_(over), generation_(over.generation()) {}
+  probe(link& in, lane& over)
+      : in_(in), over_(over), generation_(over.generation()), received_(over.received()) {}
 
  private:
   void on_reply(result<std::string_view> frames) noexcept override {
     auto& in = in_;
     if (--in.probes_ == 0) in.suspects_.store(false);
-    const bool silent = !frames && frames.error().code() == errc::outcome_unknown;
+    // The PING may stand behind others whose answers have come meanwhile: then the peer lives, and is busy.
+    const bool silent =
+        !frames && frames.error().code() == errc::outcome_unknown && over_.received() == received_;
     if (silent && !in.closed_ && over_.generation() == generation_)
       over_.drop({errc::unavailable, "it answered nothing, not even a PING"});
     delete this;
   }
   link& in_;
   lane& over_;
-  const std::uint64_t generation_;
+  const std::uint64_t generation_, received_;
 };
 
 void link::probe_all() {
   if (closed_) return;
   std::string ping;
   resp::append_command(ping, {"PING"});
-  const net::limits until{std::chrono::steady_clock::now() + longest_probe, {}};
+  const auto now = std::chrono::steady_clock::now();
   ++probes_;  // none ends the round before all have begun
   for (auto* one : lanes()) {
     if (one->generation() == 0) continue;
     ++probes_;
-    one->send(ping, 1, until, *new probe{*this, *one});
+    one->send(ping, 1, {now + one->patience(), {}}, *new probe{*this, *one});
   }
   if (--probes_ == 0) suspects_.store(false);
 }
@@ -325,8 +398,9 @@ void link::drain() noexcept {
   std::string ping, pong;
   resp::append_command(ping, {"PING"});
   const net::limits soon{std::chrono::steady_clock::now() + 1s, {}};
-  for (const auto& one : channels_)
-    if (one->generation() != 0) static_cast<void>(one->exchange(ping, 1, soon, pong));
+  for (int step = 0; step < 2; ++step)
+    for (const auto& one : channels_)
+      if (one->generation() != 0) static_cast<void>(one->exchange(ping, 1, soon, pong));
 }
 
 error link::about(error why, std::string_view name) {
@@ -336,18 +410,20 @@ error link::about(error why, std::string_view name) {
   return {why.code(), std::move(sentence)};
 }
 
-result<answer> link::read(std::string_view frames, unsigned count, std::string_view name,
-                          bool keeps_errors) const {
+result<answer> link::read(std::string_view frames, const command& asked, std::string_view name,
+                          lane& over, std::uint64_t generation) {
   answer out;
+  out.generation = generation;
   out.frames.reserve(
       std::max<std::size_t>(frames.size(), 64));  // on the heap, so that views survive a move
   out.frames = frames;
   std::string_view rest = out.frames;
-  out.values.reserve(count);
-  for (unsigned i = 0; i < count; ++i) {
+  out.values.reserve(asked.replies());
+  for (unsigned i = 0; i < asked.replies(); ++i) {
     auto value = resp::take(rest);
     if (!value) return std::move(value).error();
-    if (value->is_error() && !keeps_errors) return reply_error(value->text, name, url_);
+    if (is_replica(*value)) leave_replica(over, generation);
+    if (value->is_error() && !asked.keeps_errors()) return reply_error(value->text, name, url_);
     out.values.push_back(std::move(*value));
   }
   return out;
@@ -362,9 +438,7 @@ result<answer> link::run(lane& over, command& what, const call& limits, std::str
     sent = over.exchange(what.bytes(), what.replies(), until, frames);
   finish(over, !sent && sent.error().code() == errc::outcome_unknown);
   if (!sent) return about(std::move(sent).error(), name);
-  auto out = read(frames, what.replies(), name, what.keeps_errors());
-  if (out) out->generation = *sent;
-  return out;
+  return read(frames, what, name, over, *sent);
 }
 
 result<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
@@ -394,13 +468,8 @@ result<std::vector<std::string>> link::scan(std::string_view head, std::string_v
 
 result<answer> link::run(lane& over, std::initializer_list<std::string_view> words,
                          const call& limits, std::string_view name) {
-  std::string request, frames;
-  resp::append_command(request, words);
-  begin(over);
-  auto sent = over.exchange(request, 1, to_net(limits), frames);
-  finish(over, !sent && sent.error().code() == errc::outcome_unknown);
-  if (!sent) return about(std::move(sent).error(), name);
-  return read(frames, 1, name);
+  command what(words);
+  return run(over, what, limits, name);
 }
 
 }  // namespace holdfast::engines::redis

@@ -7,7 +7,14 @@
 // A connection whose peer has vanished without a word looks like a slow server. When a request has been given up, or
 // nothing has come for a second although an answer is due, all connections are probed at the same time, and those that
 // stay silent for two more seconds are given up: so whatever call_timeout is, a client is back on new connections
-// within about four seconds.
+// within about four seconds. Silent means that nothing at all comes in. With wait_replicas a server that is well may
+// say nothing for wait_timeout, so on connections for commands that time is added.
+//
+// All connections must reach one server: what the stream proves, and what it hears, counts for what was asked over the
+// others. An address that moves from one server to another (a virtual IP, DNS) may leave some behind. So whenever a
+// connection comes up, the server at the other end of those for commands is asked whether our stream listens there, and
+// the older one is given up if it does not. And whoever turns out to be a replica is not our server any more: then all
+// are.
 #pragma once
 
 #include "engines/redis/scripts.hpp"
@@ -35,6 +42,8 @@ error reply_error(std::string_view reply, std::string_view name, std::string_vie
 // The same, with only this part of the reply in the sentence.
 error reply_error(std::string_view reply, std::string_view name, std::string_view store,
                   std::string_view shown);
+// It is the error of a server that is a replica, as the answer to a command or to a script that writes.
+bool is_replica(const net::resp::value& reply);
 // The reply is not of the kind that the request asks for.
 error unexpected_reply(std::string_view name, std::string_view store);
 
@@ -84,20 +93,34 @@ struct answer {
   std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
 };
 
-// A connection, and whether it owes us something.
-class lane final : public net::channel {
+// How many were asked over a connection, and how many of them have ended, answered or not.
+class asked_and_ended {
  public:
-  using net::channel::channel;
-  void ask() noexcept { asked_.fetch_add(1, std::memory_order_relaxed); }
+  // In the one order of all sequentially consistent operations, as link::begin() and link::look() rely on it.
+  void ask() noexcept { asked_.fetch_add(1); }
   void ended() noexcept { ended_.fetch_add(1, std::memory_order_relaxed); }
+  std::uint64_t asked() const noexcept { return asked_.load(); }
   bool owes() const noexcept { return asked_.load() != ended_.load(); }
-  // Of the driver's thread: has it owed us an answer since the last look, and none at all has come?
-  bool was_silent() noexcept;
-  bool was_used() const noexcept { return asked_.load() != asked_then_; }
 
  private:
   std::atomic<std::uint64_t> asked_{0}, ended_{0};
-  std::uint64_t asked_then_ = 0, ended_then_ = 0;
+};
+
+// A connection, and whether it owes us something. The channel goes first: while it closes, those who get no answer any
+// more are still counted.
+class lane final : public asked_and_ended, public net::channel {
+ public:
+  // `patience`: how long it may take for a living server to answer a PING, behind what may be in front of it.
+  lane(net::reactor& on, const net::channel_options& options, nanoseconds patience)
+      : net::channel(on, options), patience_(patience) {}
+  // Of the driver's thread: has it owed us an answer since the last look, and nothing at all has come?
+  bool was_silent() noexcept;
+  bool was_used() const noexcept { return asked() != asked_then_; }
+  nanoseconds patience() const noexcept { return patience_; }
+
+ private:
+  const nanoseconds patience_;
+  std::uint64_t asked_then_ = 0, received_then_ = 0;
   bool owed_then_ = false;
 };
 
@@ -109,6 +132,8 @@ class link {
     std::string commands;
     unsigned replies = 0;
     net::channel_listener* listener = nullptr;
+    std::string
+        topic{};  // what it listens to and nobody else; empty: whether all reach one server does not matter
   };
   static result<std::unique_ptr<link>> start(const settings& how);
   ~link();
@@ -124,8 +149,8 @@ class link {
   net::reactor& driver() noexcept { return *reactor_; }
   const std::string& url() const noexcept { return url_; }
   // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes
-  // the
-  // kernel throw away what the server has not read yet.
+  // the kernel throw away what the server has not read yet. Twice, because core and the engine clear up in two steps:
+  // the answer to the first may have sent the second.
   void drain() noexcept;
 
   // On this thread. Error replies are errors; a script that the server does not know is sent whole.
@@ -146,9 +171,10 @@ class link {
   void post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
             sends when = sends::soon) noexcept;
 
-  // All frames as values; the first error reply, if any, as an error unless they are kept.
-  result<answer> read(std::string_view frames, unsigned count, std::string_view name,
-                      bool keeps_errors = false) const;
+  // What came over this connection (0: it is gone since): all frames as values, or the first error reply as an error
+  // unless they are kept.
+  result<answer> read(std::string_view frames, const command& asked, std::string_view name,
+                      lane& over, std::uint64_t generation);
   // A failure of the connection, with the lock that was asked for (may be empty).
   static error about(error why, std::string_view name);
   static bool is_unknown_script(std::string_view frames) noexcept {
@@ -157,18 +183,24 @@ class link {
   }
 
  private:
-  explicit link(const settings& how) : how_(how), url_(how.url) {}
+  explicit link(const settings& how);
 
-  // Somebody asks; and has an answer, or none.
+  // Somebody asks; and has an answer, or none. The caller writes that it asked and then reads whether a look is
+  // planned; the driver writes that none is and then reads whether anybody has asked (look()). One of the two must see
+  // the other, or a silent connection is never looked at: so all four are sequentially consistent.
   void begin(lane& over) {
     over.ask();
-    if (!looks_.load(std::memory_order_relaxed) && !looks_.exchange(true)) look_later();
+    if (!looks_.load() && !looks_.exchange(true)) look_later();
   }
   void finish(lane& over, bool unanswered) {
     over.ended();
     if (unanswered) suspect();
   }
   class probe;
+  class arrival;
+  void came_up(lane* which);
+  void compare(lane& commands, lane& older);
+  void leave_replica(lane& found, std::uint64_t generation);
   std::vector<lane*> lanes() const;
   void look_later();
   void look();
@@ -183,6 +215,8 @@ class link {
   std::atomic<bool> suspects_{false};  // all are being probed, or about to be
   bool closed_ = false;                // this and the next one of the driver's thread
   std::size_t probes_ = 0;             // unanswered ones
+  std::string topic_;                  // as stream_setup
+  std::vector<std::unique_ptr<arrival>> arrivals_;
   std::vector<std::unique_ptr<lane>> channels_;
   std::unique_ptr<lane> stream_;
 };
@@ -213,10 +247,9 @@ void link::post(lane& over, command what, const call& limits, std::string_view n
     void on_reply(result<std::string_view> frames) noexcept override {
       link_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
       if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
-      auto outcome = frames ? link_.read(*frames, what_.replies(), name_, what_.keeps_errors())
-                            : result<answer>{about(std::move(frames).error(), name_)};
       // We are on the thread that opens connections, so this is the one that answered, or none.
-      if (outcome) outcome->generation = on_.generation();
+      auto outcome = frames ? link_.read(*frames, what_, name_, on_, on_.generation())
+                            : result<answer>{about(std::move(frames).error(), name_)};
       auto finish_with = std::move(finish_);
       delete this;
       finish_with(std::move(outcome));

@@ -96,11 +96,15 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   net::resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
   net::resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
   stream.replies = 1;
+  stream.topic = self->key('c', self->client_);
   auto link = link::start(how);
   if (!link) return std::move(link).error();
   self->link_ = std::move(*link);
   self->waits_ = std::make_unique<waits>(self->link_->driver());
-  self->link_->connect(true, stream, std::array{&scripts::release()});
+  std::vector ready{&scripts::release()};
+  // The WAIT behind an enter that is not known would be waited for all the same.
+  if (how.wait_replicas > 0) ready.push_back(&scripts::enter());
+  self->link_->connect(true, stream, ready);
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   if (auto there = self->prove_presence(soon); !there) return std::move(there).error();
@@ -117,7 +121,8 @@ result<entered> native::enter(const request& ask, const call& limits) {
   if (auto there = prove_presence(limits, ask.name); !there) return std::move(there).error();
   auto what = enter_command(ask);
   const auto sent = send_now();
-  const auto got = link_->run(link_->of(ask.name), what, limits, ask.name);
+  const auto got =
+      unless_refused(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
   return undo_unless_replicated(read_entered(got, ask, sent), got, ask, limits);
 }
 
@@ -127,30 +132,35 @@ void native::start_enter(const request& ask, const call& limits,
     if (!there) return done.complete(there.error());
     const auto sent = send_now();
     link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
-                [this, &ask, &limits, &done, sent](const result<answer>& got) {
+                [this, &ask, &limits, &done, sent](result<answer> came) {
+                  const auto got = unless_refused(std::move(came), ask.name);
                   auto out = read_entered(got, ask, sent);
                   if (!out || out->what != entered::kind::granted || enough_replicas(*got))
                     return done.complete(std::move(out));
-                  start_undo(ask, limits, done);
+                  start_undo(ask, limits, not_replicated(*got, ask.name), done);
                 });
   });
 }
 
 bool native::enough_replicas(const answer& got) const {
-  return how_.wait_replicas == 0 ||
-         (got.values.size() > 1 && got.values[1].integer >= how_.wait_replicas);
+  return how_.wait_replicas == 0 || (got.values.size() > 1 && !got.values[1].is_error() &&
+                                     got.values[1].integer >= how_.wait_replicas);
 }
 
-namespace {
-
-error too_few_replicas(std::string_view name, std::string_view store, unsigned wanted) {
+// What to say of a grant that was taken back because too few replicas have it, or none can be asked about it.
+error native::not_replicated(const answer& got, std::string_view name) const {
+  if (got.values.size() > 1 && got.values[1].is_error()) {
+    const auto refused = reply_error(got.values[1].text, name, how_.url);
+    return not_done{refused.code() == errc::outcome_unknown ? errc::protocol : refused.code(),
+                    fmt::format("{} That was the command WAIT, which wait_replicas={} needs, so "
+                                "the lock was not taken.",
+                                refused.message(), how_.wait_replicas)};
+  }
   return {errc::unavailable,
           fmt::format("Lock {} on {} was not taken: fewer than {} replica(s) confirmed it in time "
                       "(wait_replicas, wait_timeout).",
-                      support::quoted(name), store, wanted)};
+                      support::quoted(name), how_.url, how_.wait_replicas)};
 }
-
-}  // namespace
 
 result<entered> native::undo_unless_replicated(result<entered> got, const result<answer>& from,
                                                const request& ask, const call& limits) {
@@ -158,16 +168,16 @@ result<entered> native::undo_unless_replicated(result<entered> got, const result
   auto undo = leave_command(ask.name, ask.owner, false);
   if (auto gone = link_->run(link_->of(ask.name), undo, limits, ask.name); !gone)
     return error{errc::outcome_unknown, gone.error().message()};
-  return too_few_replicas(ask.name, how_.url, how_.wait_replicas);
+  return not_replicated(*from, ask.name);
 }
 
-void native::start_undo(const request& ask, const call& limits,
+void native::start_undo(const request& ask, const call& limits, error why,
                         completion<entered>& done) noexcept {
   link_->post(link_->of(ask.name), leave_command(ask.name, ask.owner, false), limits, ask.name,
-              [this, &ask, &done](const result<answer>& gone) {
+              [&done, why = std::move(why)](const result<answer>& gone) {
                 if (!gone)
                   return done.complete(error{errc::outcome_unknown, gone.error().message()});
-                done.complete(too_few_replicas(ask.name, how_.url, how_.wait_replicas));
+                done.complete(why);
               });
 }
 
@@ -238,23 +248,13 @@ void native::start_settle(const request& ask, const call& limits,
 
 // ---- waiting
 
-namespace {
-
-// When the store counts from, in our time: never later than now, whatever its clock says.
-steady_time server_instant(std::int64_t server_us, std::int64_t offset_ns, steady_time now) {
-  return std::min(now, steady_time{nanoseconds{server_us * 1000 + offset_ns}});
-}
-
-}  // namespace
-
 progress native::read_push(const std::optional<pushed_grant>& news, const ticket& place) const {
   progress out;
-  // With wait_replicas a grant by message is not yet a grant: asking again makes it one, or not.
-  if (!news || how_.wait_replicas > 0) return out;
+  // With wait_replicas a grant by message is not yet a grant: asking again makes it one, or not. Neither is one of
+  // which we cannot say when it began.
+  if (!news || how_.wait_replicas > 0 || news->from == steady_time{}) return out;
   out.is_granted = true;
-  const auto from =
-      server_instant(news->server_us, server_offset_.load(std::memory_order_relaxed), clock_.now());
-  out.granted = believed(place.name, place.owner, news->mode, news->weight, news->token, from,
+  out.granted = believed(place.name, place.owner, news->mode, news->weight, news->token, news->from,
                          news->ttl, news->session);
   return out;
 }
@@ -381,15 +381,14 @@ void native::on_message(std::string_view text) {
   pushed_grant won;
   won.token.value = next_number<std::uint64_t>(text);
   won.ttl = std::chrono::milliseconds{next_number<std::int64_t>(text)};
-  won.server_us = next_number<std::int64_t>(text);
+  const auto server_us = next_number<std::int64_t>(text);
   won.mode = mode_in(next_word(text));
   won.weight = next_number<std::uint64_t>(text);
   won.session = hearing_;
   // That the message reached us proves that we were listening when it was sent.
   const auto now = clock_.now();
-  const auto then =
-      server_instant(won.server_us, server_offset_.load(std::memory_order_relaxed), now);
-  belief_.proven(won.session, then, now);
+  won.from = server_instant(server_us, won.session, now);
+  belief_.proven(won.session, won.from, now);
   waits_->granted(owner->sequence, won);
 }
 

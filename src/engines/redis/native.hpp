@@ -9,12 +9,13 @@
 // listens: connections do not come back to life, so we were listening at least until that command was sent. It counts
 // for grants that the store made, or was asked about, while that connection was there (session_belief.hpp): between two
 // connections the store may have given them away. Core renews what is so believed a few times per grace (see
-// believed_ttl), and start_renew() turns most of those renewals into one TIME command; the store itself is asked at a
-// third of the real ttl (kept in grant.handle), and by renew() always.
+// believed_ttl), and start_renew() turns most of those renewals into one TIME and one DEL; the store itself is asked
+// at a third of the real ttl (kept in grant.handle), and by renew() always.
 //
 // The clock of the server. A grant by message counts from the instant at which the releaser's script ran. The message
 // says when that was by the server's clock, and answered commands tell how that clock relates to ours: not later than
 // "the answer says s, we had sent at t" allows. This trusts the server's clock as far as expiry in Redis does anyway.
+// What was learned in one session says nothing in the next: that may be another server, with another clock.
 #pragma once
 
 #include "engines/modes.hpp"
@@ -130,12 +131,14 @@ class native final : public engine, private net::channel_listener {
   std::uint64_t pack(const real_term& term) const;
   real_term unpack(std::uint64_t handle) const;
   real_term term_of(const grant& held) const;  // REQUIRES: renewed_guard_ is held
-  void note_server_time(std::int64_t server_us, steady_time sent) noexcept;
+  void note_server_time(std::int64_t server_us, const sending& sent) noexcept;
+  steady_time server_instant(std::int64_t server_us, std::uint64_t session, steady_time now) const;
 
   // Presence (native_renew.cpp).
-  command time_command() const;
+  command presence_command() const;
   bool is_present(steady_time now) const;
-  result<void> note_presence(const result<answer>& got, steady_time sent);
+  result<void> note_presence(const result<answer>& got, steady_time sent,
+                             std::string_view for_lock = {});
   result<void> prove_presence(const call& limits, std::string_view for_lock = {});
   // then() with the presence proven, or with why it could not be: then nothing was sent.
   void when_present(const call& limits, std::string_view for_lock,
@@ -153,9 +156,12 @@ class native final : public engine, private net::channel_listener {
                                          const request& ask, const call& limits);
   void after_releases(std::span<const request> asks, const call& limits,
                       std::function<void()> then);
-  void start_undo(const request& ask, const call& limits, completion<entered>& done) noexcept;
+  void start_undo(const request& ask, const call& limits, error why,
+                  completion<entered>& done) noexcept;
   result<entered> read_settled(const result<answer>& got, const request& ask, const sending& sent);
+  result<answer> unless_refused(result<answer> got, std::string_view name) const;
   bool enough_replicas(const answer& got) const;
+  error not_replicated(const answer& got, std::string_view name) const;
   progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
   static waits::judge news_for(const ticket& place);
   result<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
@@ -176,6 +182,8 @@ class native final : public engine, private net::channel_listener {
   session_belief belief_;                       // a session is a connection that listens
   std::uint64_t hearing_ = 0;                   // the session of messages; of the driver's thread
   std::atomic<std::int64_t> server_offset_{0};  // steady ns - server ns, at least
+  mutable std::mutex offset_guard_;             // of writers, and of who must know its session:
+  std::uint64_t offset_session_ = 0;            // in which it was learned
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::mutex renewed_guard_;
   std::unordered_map<std::uint64_t, real_term> renewed_;  // by sequence, of those that were

@@ -16,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t most_per_script = 128;
+constexpr std::size_t presence_answers = 2;
 
 std::int64_t ns(steady_time t) { return nanoseconds{t.time_since_epoch()}.count(); }
 
@@ -85,25 +86,49 @@ bool native::is_present(steady_time now) const {
          now - belief_.proven_at(belief_.current()) < how_.grace / 2;
 }
 
-void native::note_server_time(std::int64_t server_us, steady_time sent) noexcept {
-  server_offset_.store(ns(sent) - server_us * 1000, std::memory_order_relaxed);
+void native::note_server_time(std::int64_t server_us, const sending& sent) noexcept {
+  const std::lock_guard lock{offset_guard_};
+  if (sent.session < offset_session_) return;  // a late answer of the server before
+  offset_session_ = sent.session;
+  server_offset_.store(ns(sent.at) - server_us * 1000, std::memory_order_relaxed);
 }
 
-command native::time_command() const { return command({"TIME"}); }
+// An instant of the server's clock in our time: never later than now, whatever its clock says. The beginning of time
+// as long as we know nothing of that clock.
+steady_time native::server_instant(std::int64_t server_us, std::uint64_t session,
+                                   steady_time now) const {
+  const std::lock_guard lock{offset_guard_};
+  if (session == 0 || offset_session_ != session) return steady_time{};
+  const auto offset = server_offset_.load(std::memory_order_relaxed);
+  return std::min(now, steady_time{nanoseconds{server_us * 1000 + offset}});
+}
 
-// An answer to TIME on the stream: we were listening when it was sent, and know the server's clock.
-result<void> native::note_presence(const result<answer>& got, steady_time sent) {
+// The second one is for its error: a server that has become a replica answers TIME as before, but by then another one
+// gives the locks away, and nobody listens there. What else refuses a DEL does not matter.
+command native::presence_command() const {
+  command out({"TIME"});
+  out.then({"DEL", key('g', client_)});
+  out.keep_errors();
+  return out;
+}
+
+// An answer on the stream: we were listening when it was asked for, and know the server's clock.
+result<void> native::note_presence(const result<answer>& got, steady_time sent,
+                                   std::string_view for_lock) {
   if (!got) return got.error();
   const auto& first = got->values.front();
-  if (first.is_error()) return reply_error(first.text, {}, how_.url);
-  if (first.items.size() != 2) return unexpected_reply({}, how_.url);
+  if (first.is_error()) return reply_error(first.text, for_lock, how_.url);
+  if (got->values.size() < presence_answers || first.items.size() != 2)
+    return unexpected_reply(for_lock, how_.url);
+  if (const auto& second = got->values[1]; is_replica(second))
+    return reply_error(second.text, for_lock, how_.url);
   std::int64_t seconds = 0, micros = 0;
   const auto read = [](std::string_view text, std::int64_t& into) {
     std::from_chars(text.data(), text.data() + text.size(), into);
   };
   read(first.items[0].text, seconds);
   read(first.items[1].text, micros);
-  note_server_time(seconds * 1'000'000 + micros, sent);
+  note_server_time(seconds * 1'000'000 + micros, {sent, got->generation});
   if (got->generation != 0) belief_.proven(got->generation, sent, clock_.now());
   return {};
 }
@@ -129,10 +154,10 @@ constexpr int most_proofs = 3;  // a connection may be lost right after its answ
 result<void> native::prove_presence(const call& limits, std::string_view for_lock) {
   for (int i = 0; i < most_proofs; ++i) {
     if (belief_.current() != 0 && is_present(clock_.now())) return {};
-    auto what = time_command();
+    auto what = presence_command();
     const auto sent = clock_.now();
     const auto got = link_->run(link_->stream(), what, limits, for_lock);
-    if (auto there = note_presence(got, sent); !there) return not_sent(there.error());
+    if (auto there = note_presence(got, sent, for_lock); !there) return not_sent(there.error());
   }
   if (is_present(clock_.now())) return {};
   return comes_and_goes(for_lock, how_.url);
@@ -152,9 +177,9 @@ void native::when_present(const call& limits, std::string_view for_lock,
       if (in.is_present(in.clock_.now())) return self->then({});
       if (self->left-- == 0) return self->then(comes_and_goes(self->for_lock, in.how_.url));
       const auto sent = in.clock_.now();
-      in.link_->post(in.link_->stream(), in.time_command(), self->limits, self->for_lock,
+      in.link_->post(in.link_->stream(), in.presence_command(), self->limits, self->for_lock,
                      [self, sent](const result<answer>& got) {
-                       auto there = self->in.note_presence(got, sent);
+                       auto there = self->in.note_presence(got, sent, self->for_lock);
                        if (!there) return self->then(not_sent(there.error()));
                        go_on(self);
                      });
@@ -185,10 +210,9 @@ native::indices native::due_for_renewal(std::span<const renewal> batch, steady_t
   return due;
 }
 
-// TIME first, then the scripts: so many grants each that the server can serve others in between.
+// The presence first, then the scripts: so many grants each that the server can serve others in between.
 command native::renew_command(std::span<const renewal> batch, const indices& due) const {
-  auto time = time_command();
-  time.keep_errors();
+  auto presence = presence_command();
   std::optional<command> out;
   for (std::size_t at = 0; at < due.size(); at += most_per_script) {
     const auto some = std::span{due}.subspan(at, std::min(most_per_script, due.size() - at));
@@ -203,8 +227,8 @@ command native::renew_command(std::span<const renewal> batch, const indices& due
       out.emplace(std::move(renews));
     }
   }
-  if (!out) return time;
-  out->before(time);
+  if (!out) return presence;
+  out->before(presence);
   out->keep_errors();
   return std::move(*out);
 }
@@ -247,7 +271,7 @@ void native::conclude_asked(std::span<renewal> batch, const indices& due, const 
   const std::lock_guard lock{renewed_guard_};
   for (std::size_t i = 0; i < due.size(); ++i) {
     auto& one = batch[due[i]];
-    const auto script = 1 + i / most_per_script;
+    const auto script = presence_answers + i / most_per_script;
     const auto verdicts = script < got.values.size() && !got.values[script].is_error()
                               ? got.values[script].text
                               : std::string_view{};

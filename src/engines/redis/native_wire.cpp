@@ -99,9 +99,9 @@ command native::enter_command(const request& ask) const {
                        ask.capacity, ask.order == queue_order::fifo ? 'f' : 'b', ask.priority,
                        int{ask.wait}, upgrades ? owner_text(ask.replaces->owner) : "-");
   }
-  if (how_.wait_replicas > 0)
-    out.then(
-        {"WAIT", std::to_string(how_.wait_replicas), std::to_string(how_.wait_timeout.count())});
+  if (how_.wait_replicas == 0) return out;
+  out.then({"WAIT", std::to_string(how_.wait_replicas), std::to_string(how_.wait_timeout.count())});
+  out.keep_errors();  // a WAIT that is refused says nothing about what was done before it
   return out;
 }
 
@@ -158,6 +158,13 @@ command native::observe_command(watch_kind kind, std::string_view name) const {
 
 // ---- answers
 
+// An error reply to the request itself, where error replies are kept.
+result<answer> native::unless_refused(result<answer> got, std::string_view name) const {
+  if (got && got->values.front().is_error())
+    return reply_error(got->values.front().text, name, how_.url);
+  return got;
+}
+
 // The answers are described beside the scripts.
 result<entered> native::read_entered(const result<answer>& got, const request& ask,
                                      const sending& sent) {
@@ -178,7 +185,7 @@ result<entered> native::read_entered(const result<answer>& got, const request& a
   if (kind != 1 && kind != 2) return unexpected_reply(ask.name, how_.url);
   if (kind == 2) {
     if (v.items.size() < 4) return unexpected_reply(ask.name, how_.url);
-    note_server_time(number(v.items[2]), sent.at);
+    note_server_time(number(v.items[2]), sent);
     out.what = entered::kind::waiting;
     out.waiting = ticket{ask.name, ask.owner, static_cast<std::uint64_t>(number(v.items[3]))};
     out.waiting.recheck_at = clock_.now() + milliseconds{number(v.items[1])};

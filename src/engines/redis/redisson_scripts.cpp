@@ -7,16 +7,18 @@ namespace holdfast::engines::redis::redisson_scripts {
 namespace {
 
 // KEYS NAME token mark  ARGV owner ttl. As RFencedLock, except that an owner that asks again does not enter twice: it
-// is asking what became of its request. Answers {1, token, ms left} or {0, ms left of the holder}.
+// is asking what became of its request. Answers {1, token, ms left} or {0, ms left of the holder}. Here and below the
+// token comes first: if it cannot be had, nothing is taken.
 constexpr std::string_view lock_take = R"lua(
 local call = redis.call
 if call('GET', KEYS[3]) and redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1 then
   return redis.error_reply('HFOVER given up')
 end
 if call('EXISTS', KEYS[1]) == 0 then
+  local token = call('INCR', KEYS[2])
   call('HINCRBY', KEYS[1], ARGV[1], 1)
   call('PEXPIRE', KEYS[1], ARGV[2])
-  return {1, call('INCR', KEYS[2]), tonumber(ARGV[2])}
+  return {1, token, tonumber(ARGV[2])}
 end
 )lua";
 
@@ -87,11 +89,12 @@ if free < k then
   if not first or tonumber(first) >= 922337203685477 then return {0, -1} end
   return {0, tonumber(first) - now}
 end
+local token = call('INCR', KEYS[3])
 call('DECRBY', K, k)
 for i = 0, k - 1 do call('ZADD', Z, text(now + ttl), id(owner, i)) end
 local life = call('PTTL', K)
 if life > 0 then call('PEXPIRE', Z, life) end
-return {1, call('INCR', KEYS[3]), tonumber(ttl), k}
+return {1, token, tonumber(ttl), k}
 )lua";
 
 // KEYS timeout token  ARGV owner. Answers {1, token, ms left, how many} or {0, 0}.
@@ -136,8 +139,9 @@ if not free then
 end
 if tonumber(free) > tonumber(n) then return redis.error_reply('HFCAPACITY ' .. free) end
 if tonumber(free) < k then return {0, -1} end
+local token = call('INCR', KEYS[2])
 call('DECRBY', K, k)
-return {1, call('INCR', KEYS[2]), tonumber(ARGV[1]), k}
+return {1, token, tonumber(ARGV[1]), k}
 )lua";
 
 // KEYS NAME  ARGV channel k

@@ -276,8 +276,13 @@ if token < 1e15 then token = us; call('SET', T, text(us)) end
 token = text(token)
 if fresh then spare = token end
 if not open(v) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
-expire()
 local known = call('HGET', H, me)
+if known and not is_held(me) then
+  -- Without a word: the message that it is lost would be taken for that of the grant that comes now.
+  drop(me)
+  known = nil
+end
+expire()
 if known then
   serve(); close()
   return {1, string.match(known, '^%S+ %d+ (%d+)'), call('ZSCORE', E, me) - now}
@@ -358,7 +363,9 @@ return tokens
 // be kept out]. Answers 1, or 0 when it was not held.
 constexpr std::string_view release_fast = R"lua(
 if (ARGV[2] or '') ~= '' then
-  redis.pcall('SET', string.sub(KEYS[2], 1, -2) .. 'x:' .. string.sub(ARGV[1], 2, -2), '', 'PX', ARGV[2])
+  local mark = string.sub(KEYS[2], 1, -2) .. 'x:'
+  redis.call('DEL', mark)  -- see without_memory()
+  redis.call('SET', mark .. string.sub(ARGV[1], 2, -2), '', 'PX', ARGV[2])
 end
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
@@ -470,6 +477,7 @@ return table.concat(out)
 // then nothing ever will be.
 constexpr std::string_view settle_text = R"lua(
 local function nothing()
+  without_memory()
   call('SET', P .. 'x:' .. ARGV[1], '', 'PX', ARGV[2])
   return 0
 end

@@ -76,10 +76,10 @@ end
 constexpr std::string_view asking = R"lua(
 local key, owner, ttl = KEYS[1], ARGV[2], ARGV[3]
 local given_up
+local clock = redis.call('TIME')  -- before anything is taken: it may be refused
 -- The clock may stand still for some microseconds, and two grants must not have one token. Without memory for the last
 -- one the clock alone has to do.
 local function granted(ms)
-  local clock = redis.call('TIME')
   local token = clock[1] * 1000000 + clock[2]
   local last = redis.pcall('GET', KEYS[2])
   last = type(last) == 'string' and tonumber(last) or 0

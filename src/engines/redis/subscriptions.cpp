@@ -91,7 +91,7 @@ class subscriptions::asked final : public net::reply_handler {
     delete this;
     if (!frames)  // whatever was sent, it is repeated when somebody waits again
       return then(error{errc::unavailable, frames.error().message()});
-    const auto got = in.link_.read(*frames, 1, {});
+    const auto got = in.link_.read(*frames, command({"PING"}), {}, in.link_.stream(), 0);
     if (got) return then(std::nullopt);
     if (!in.closed_) in.link_.stream().drop(got.error());
     then(got.error());

@@ -10,7 +10,7 @@ namespace holdfast::engines::redis {
 struct pushed_grant {
   fencing_token token;
   nanoseconds ttl{};
-  std::int64_t server_us = 0;
+  steady_time from{};  // not later than the store counts from; the beginning of time: not known
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
   std::uint64_t session = 0;  // in which it was heard

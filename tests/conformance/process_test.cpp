@@ -3,13 +3,26 @@
 // nothing.
 #include "conformance/conformance.hpp"
 
+#include <holdfast/give_back.hpp>
+
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <sstream>
 
 namespace holdfast::testing {
 namespace {
 
-class processes : public conformance {};
+class processes : public conformance {
+ protected:
+  // All that the lock has.
+  result<lease> take(const std::string& how, const std::string& lock, nanoseconds wait) const {
+    if (how == "permit")
+      return counting_semaphore{open(), lock, 2}.acquire_permits(2, {.wait = wait});
+    if (how == "share") return shared_mutex{open(), lock}.acquire({.wait = wait});
+    return mutex{open(), lock}.acquire({.wait = wait});
+  }
+};
 FOR_EVERY_ENGINE(processes);
 
 bool is_granted(const std::string& answer) { return answer.starts_with("granted "); }
@@ -59,6 +72,37 @@ TEST_P(processes, killed_holder_frees_the_lock_within_the_bound) {
   ASSERT_TRUE(is_ok(held));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, bound + 500ms);
   EXPECT_GT(held->token(), token_in(answer));
+}
+
+owner_id owner_in(const std::string& answer) {
+  owner_id out;
+  std::istringstream{answer} >> out.client[0] >> out.client[1] >> out.sequence;
+  return out;
+}
+
+// What a supervisor relies on: an engine opened with a dead client's id may give back what that client held. Where the
+// store sees the death by itself there may be nothing left to give back.
+TEST_P(processes, what_a_dead_process_held_can_be_given_back_at_once) {
+  NEEDS(cross_process);
+  std::vector<std::string> ways{"acquire"};
+  if (caps().shared) ways.emplace_back("share");
+  if (caps().permits) ways.emplace_back("permit");
+  const auto bound = caps().dead_holder_bound;
+  for (const auto& how : ways) {
+    SCOPED_TRACE(how);
+    const auto lock = name(how);
+    child dies{url()}, lives{url()};
+    ASSERT_TRUE(is_granted(dies.ask(how + " " + lock + " 60s")));
+    ASSERT_TRUE(is_granted(lives.ask("acquire " + name("other") + " 60s")));
+    const auto owner = owner_in(dies.ask("owner " + lock));
+    dies.kill();
+    const auto back = give_back(url(), lock, owner, 5s);
+    EXPECT_TRUE(back || fails_with(back, errc::not_held)) << back.error().message();
+    // Before the store would have found out by itself.
+    EXPECT_TRUE(is_ok(take(how, lock, bound > 0s ? bound / 2 : patience)));
+    EXPECT_TRUE(fails_with(give_back(url(), lock, owner, 5s), errc::not_held));
+    EXPECT_EQ(lives.ask("release " + name("other")), "ok") << "a living process was touched";
+  }
 }
 
 TEST_P(processes, waiter_is_woken_when_the_holder_is_killed) {

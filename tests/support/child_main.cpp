@@ -1,11 +1,16 @@
 // What a child does: reads commands, one per line, and answers each with one line.
 //
 //   acquire NAME TTL   waits for it; "granted TOKEN", or the code of the failure
+//   share NAME TTL     the same as a reader, and
+//   permit NAME TTL    the same of one permit of two
+//   owner NAME         its owner id, as three numbers
 //   valid NAME         "true" or "false"
 //   lost NAME          has the loss been announced? "true" or "false"
 //   release NAME       "ok" or the code of the failure
 //   depart             ends normally, the client closed
+#include <holdfast/counting_semaphore.hpp>
 #include <holdfast/mutex.hpp>
+#include <holdfast/shared_mutex.hpp>
 
 #include <iostream>
 #include <map>
@@ -23,8 +28,13 @@ class servant {
     std::istringstream words{line};
     std::string verb, name, ttl;
     words >> verb >> name >> ttl;
-    if (verb == "acquire") return acquire(name, ttl);
+    if (verb == "acquire" || verb == "share" || verb == "permit") return acquire(verb, name, ttl);
     auto& held = leases_[name];
+    if (verb == "owner") {
+      const auto owner = held.owner();
+      return std::to_string(owner.client[0]) + ' ' + std::to_string(owner.client[1]) + ' ' +
+             std::to_string(owner.sequence);
+    }
     if (verb == "valid") return held.valid() ? "true" : "false";
     if (verb == "lost") return held.lost().stop_requested() ? "true" : "false";
     if (verb == "release") {
@@ -35,9 +45,11 @@ class servant {
   }
 
  private:
-  std::string acquire(const std::string& name, const std::string& ttl) {
-    mutex lock{client_, name};
-    auto got = lock.acquire({.ttl = parse_duration(ttl).value()});
+  std::string acquire(const std::string& how, const std::string& name, const std::string& ttl) {
+    const acquire_options options{.ttl = parse_duration(ttl).value()};
+    auto got = how == "share"    ? shared_mutex{client_, name}.acquire_shared(options)
+               : how == "permit" ? counting_semaphore{client_, name, 2}.acquire_permits(1, options)
+                                 : mutex{client_, name}.acquire(options);
     if (!got) return to_string(got.error().code());
     const auto token = got->token().value;
     leases_[name] = std::move(*got);

@@ -135,9 +135,9 @@ result<entered> foreign::read_entered(const result<answer>& got, const request& 
     out.what = entered::kind::granted;
     out.granted.name = ask.name;
     out.granted.owner = ask.owner;
-    out.granted.mode = ask.mode;
-    out.granted.weight =
-        items.size() > 3 ? static_cast<std::uint64_t>(number_in(items[3])) : ask.weight;
+    const bool permits = items.size() > 3;  // settle asks whatever the mode
+    out.granted.mode = permits ? lock_mode::permits : ask.mode;
+    out.granted.weight = permits ? static_cast<std::uint64_t>(number_in(items[3])) : ask.weight;
     out.granted.token.value = static_cast<std::uint64_t>(number_in(items[1]));
     out.granted.valid_from = sent + std::min<nanoseconds>(left, ttl) - ttl;
     out.granted.ttl = ttl;

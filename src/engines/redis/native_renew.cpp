@@ -186,7 +186,7 @@ void native::when_present(const call& limits, std::string_view for_lock,
     }
   };
   if (is_present(clock_.now())) return then({});
-  proving::go_on(std::make_shared<proving>(*this, limits, for_lock, std::move(then)));
+  proving::go_on(std::shared_ptr<proving>(new proving{*this, limits, for_lock, std::move(then)}));
 }
 
 // ---- renewal

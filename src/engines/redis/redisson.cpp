@@ -184,13 +184,9 @@ command redisson::enter_command(const request& ask) const {
 }
 
 command redisson::settle_command(const request& ask) const {
-  if (ask.mode == lock_mode::permits) {
-    command out{redisson_scripts::permits_settle(), 2, 1};
-    out << after(ask.name, "timeout") << token_key(ask.name) << permit_owner(ask.owner);
-    return out;
-  }
-  command out{redisson_scripts::lock_settle(), 2, 1};
-  out << key(ask.name) << token_key(ask.name) << lock_owner(ask.owner);
+  command out{redisson_scripts::settle(), 3, 2};
+  out << key(ask.name) << after(ask.name, "timeout") << token_key(ask.name) << lock_owner(ask.owner)
+      << permit_owner(ask.owner);
   return out;
 }
 

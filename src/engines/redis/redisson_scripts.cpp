@@ -97,17 +97,22 @@ if life > 0 then call('PEXPIRE', Z, life) end
 return {1, token, tonumber(ttl), k}
 )lua";
 
-// KEYS timeout token  ARGV owner. Answers {1, token, ms left, how many} or {0, 0}.
-constexpr std::string_view permits_settle_text = R"lua(
+// In whatever mode it has it. KEYS NAME timeout token  ARGV owner of a lock, of permits.
+// Answers {1, token, ms left} of a lock, {1, token, ms left, how many} of permits, or {0, 0}.
+constexpr std::string_view settle_text = R"lua(
+if call('TYPE', KEYS[1]).ok == 'hash' then
+  if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {0, 0} end
+  return {1, call('GET', KEYS[3]) or call('INCR', KEYS[3]), call('PTTL', KEYS[1])}
+end
 local k, first = 0, nil
 while k < 65536 do
-  local ends = call('ZSCORE', KEYS[1], id(ARGV[1], k))
+  local ends = call('ZSCORE', KEYS[2], id(ARGV[2], k))
   if not ends then break end
   first = math.min(first or tonumber(ends), tonumber(ends))
   k = k + 1
 end
 if k == 0 then return {0, 0} end
-return {1, call('GET', KEYS[2]) or call('INCR', KEYS[2]), first - now, k}
+return {1, call('GET', KEYS[3]) or call('INCR', KEYS[3]), first - now, k}
 )lua";
 
 // KEYS NAME timeout  ARGV owner channel k. Answers 1, or 0 when one of them was gone or over.
@@ -289,10 +294,9 @@ std::string join(std::string_view a, std::string_view b = {}) {
     return the;                                                             \
   }
 HOLDFAST_SCRIPT(lock_enter, lock_take, lock_look)
-HOLDFAST_SCRIPT(lock_settle, lock_look)
 HOLDFAST_SCRIPT(lock_release, lock_release_text)
 HOLDFAST_SCRIPT(permits_enter, permit_library, permits_enter_text)
-HOLDFAST_SCRIPT(permits_settle, permit_library, permits_settle_text)
+HOLDFAST_SCRIPT(settle, permit_library, settle_text)
 HOLDFAST_SCRIPT(permits_release, permit_library, permits_release_text)
 HOLDFAST_SCRIPT(plain_enter, plain_enter_text)
 HOLDFAST_SCRIPT(plain_release, plain_release_text)

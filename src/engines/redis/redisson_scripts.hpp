@@ -20,10 +20,9 @@ namespace holdfast::engines::redis::redisson_scripts {
 
 // Each script says in redisson_scripts.cpp what it takes and answers.
 const script& lock_enter();
-const script& lock_settle();
 const script& lock_release();
 const script& permits_enter();
-const script& permits_settle();
+const script& settle();
 const script& permits_release();
 const script& plain_enter();
 const script& plain_release();

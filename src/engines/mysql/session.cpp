@@ -95,8 +95,8 @@ result<void> session::take_user_lock(connection& on) {
     if (!got) return std::move(got).error();
     if (got->front().number(0) == 1) return {};
     if (attempt == 0 && last_.id != 0) {
-      auto alive = on.ask(sql().is_known, {last_.id, std::string_view{last_.host}});
-      if (alive && alive->front().number(0) != 0) on.end(last_.id);
+      const auto alive = on.knows(last_);
+      if (alive && *alive) on.end(last_.id);
     }
   }
   return error{errc::unavailable,

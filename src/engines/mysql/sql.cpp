@@ -351,7 +351,6 @@ void being_told(statements& out) {
           "h.state IN (0,3) WHERE w.client=? AND w.state=1 AND h.expires>{0} AND h.grace>0 AND {2}",
           now_us, absent("l."), absent("h.")),
       "u"};
-  out.is_known = {"SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=?", "u"};
   out.is_galera = {"SHOW VARIABLES LIKE 'wsrep_on'", "bb"};
 }
 

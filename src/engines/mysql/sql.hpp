@@ -108,8 +108,9 @@ struct statements {
   static constexpr std::array<std::size_t, 3> sizes{64, 8, 1};
   std::array<statement, 3> renew_rows, renew_entries, check_rows, check_entries;
   // Being told.
-  statement watch_for_news, news, absent_holders, delete_mail, delete_observer;
-  statement is_known, is_galera;
+  statement watch_for_news, news, absent_holders, delete_mail;
+  statement is_observing, delete_observer;  // of a lock; of a counter
+  statement is_galera;
   // Counters.
   statement read_counter, lock_counter, insert_counter, update_counter, delete_counter, observers;
   statement insert_observer;

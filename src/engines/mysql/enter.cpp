@@ -150,6 +150,9 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
     if (!ask.wait && is_surely_taken(**on, ask)) return entered{};
   }
   if (ask.wait) {
+    // Without a session it would be taken for dead, and be passed over.
+    if (ear_ && session_.is_gone())
+      if (auto ok = session_.tend(limits); !ok) return std::move(ok).error();
     auto queued = queue_again(ask, limits);
     if (!queued) return std::move(queued).error();
     if (*queued) return **queued;

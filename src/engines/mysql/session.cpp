@@ -131,6 +131,16 @@ result<void> session::revive(const call& limits) {
   return connect(limits);
 }
 
+result<void> session::tend(const call& limits) {
+  const std::unique_lock lock{guard_, std::try_to_lock};
+  return lock ? connect(limits) : result<void>{};
+}
+
+bool session::is_gone() const {
+  const std::unique_lock lock{guard_, std::try_to_lock};
+  return lock && (!connection_ || connection_->is_stale());
+}
+
 void session::close() noexcept {
   const std::lock_guard lock{guard_};
   connection_.reset();

@@ -161,6 +161,7 @@ class mysql_engine final : public engine {
   void plan_look_after_session(nanoseconds after) noexcept;
   void read_mail() noexcept;
   void sweep(const call& limits) noexcept;
+  void forget_session(std::string_view client, const call& limits) noexcept;
   void depart() noexcept;
   error not_held(std::string_view name, const owner_id& owner) const;
 
@@ -189,8 +190,8 @@ class mysql_engine final : public engine {
   std::atomic<std::uint64_t> last_observer_{0};
   bool has_begun_ = false;  // else there is nothing to take leave of
   std::atomic<bool> ending_{false};
-  std::atomic<steady_time::rep> swept_at_{0};
   std::atomic<bool> looks_after_session_{false}, reads_mail_{false};
+  std::atomic<steady_time::rep> swept_at_{0};
 
   const std::string place_;  // of the store, for people and for releases_
   releases& releases_ = releases::under_way();

@@ -197,7 +197,7 @@ result<void> session::renew(std::span<renewal> batch, depth how, const call& lim
   beliefs_.proven(asked);
   has_mail = there->front().number(0) != 0;
   std::vector<std::size_t> due;
-  if (how == depth::proof) {
+  if (how == depth::proof || has_mail) {  // one of these may be what was revoked
     for (std::size_t i = 0; i < batch.size(); ++i) due.push_back(i);
   } else {
     due = answer_from_proof(batch, asked.at);

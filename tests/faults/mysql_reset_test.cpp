@@ -79,23 +79,23 @@ TEST_F(mysql_reset, queued_client_lives_through_the_end_of_all_its_connections) 
   });
 }
 
-// At any byte of the answers to what a contended acquire asks.
-TEST_F(mysql_reset, connection_that_ends_while_it_asks_costs_an_acquire_nothing) {
-  const auto a = client::open(server_->url()), b = client::open(mysql_url(*network_));
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  for (const std::size_t bytes : {0U, 1U, 7U, 11U, 40U, 100U, 300U, 600U, 900U, 1500U}) {
-    auto held = ours.acquire({.wait = patience, .ttl = 60s});
-    ASSERT_TRUE(is_ok(held)) << bytes;
-    network_->cut_after(bytes);
-    auto waiting = acquire_later(theirs);
-    ASSERT_TRUE(wait_for_waiters(*server_, "stock", 1)) << bytes;
-    EXPECT_FALSE(is_ready(waiting)) << bytes;
-    ASSERT_TRUE(is_ok(held->release()));
-    auto next = get(waiting, at_once);
-    ASSERT_TRUE(is_ok(next)) << bytes;
-    EXPECT_TRUE(next->valid());
+// While it has no session somebody else looks at the queue, and takes it for dead.
+TEST_F(mysql_reset, queued_client_that_was_passed_over_queues_up_again) {
+  const auto c = client::open(server_->url());
+  mutex passes_by{c, "stock"};
+  while_queued([&] {
+    network_->refuse();
+    server_->sql("KILL " + connection_of_waiter(session));
+    const auto queued = [&] {
+      return server_->sql("SELECT COUNT(*) FROM holdfast_entry WHERE state=1") == "1";
+    };
+    EXPECT_TRUE(wait_until([&] {
+      EXPECT_FALSE(passes_by.acquire({.wait = 1ms}));
+      return !queued();
+    }));
     network_->heal();
-  }
+    EXPECT_TRUE(wait_until(queued, at_once));
+  });
 }
 
 TEST_F(mysql_reset, client_that_is_cut_again_and_again_waits_until_its_time_is_up) {

@@ -205,7 +205,16 @@ TEST_F(mysql_rows, sweeper_that_is_cut_off_lets_others_go_on_soon) {
   }));
   upkeep(a, held);  // the first for long: it sweeps
   ASSERT_TRUE(somebody_waits_for_a_row(server));
+  // It has worked for so long, and rests for twice as long.
+  EXPECT_TRUE(stays_true([&] { return somebody_waits_for_a_row(server); }, 500ms));
   kill_all_connections(server);
+  // One may sweep again when the last one began 600 s ago.
+  EXPECT_TRUE(wait_until([&] {
+    return server.sql(
+               "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))-gone BETWEEN "
+               "500000000 AND 599500000 FROM holdfast_session WHERE "
+               "client=REPEAT(CHAR(0),16)") == "1";
+  })) << "but not at once";
   blocker.get();
   EXPECT_TRUE(wait_until([&] {
     { const auto sweeps = client::open(server.url()); }

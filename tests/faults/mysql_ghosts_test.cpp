@@ -121,8 +121,8 @@ TEST_F(mysql_ghosts, transaction_whose_end_is_not_delivered_keeps_no_rows) {
   try_both(soon());
   const auto all = net_->bytes(fault_proxy::requests) - begin;
   constexpr std::size_t length_of_rollback = 4 + 1 + 8;
-  net_->delay(fault_proxy::replies, 50ms);
-  auto trying = std::async(std::launch::async, [&] { try_both(within(2s)); });
+  net_->delay(fault_proxy::replies, 150ms);
+  auto trying = std::async(std::launch::async, [&] { try_both(within(3s)); });
   const auto last = begin + all + all - length_of_rollback;
   ASSERT_TRUE(wait_until([&] { return net_->bytes(fault_proxy::requests) >= last; }));
   ASSERT_EQ(net_->bytes(fault_proxy::requests), last) << "all but the last";

@@ -227,7 +227,7 @@ std::future<void> comes_back(const mariadb_server& server, const std::string& cl
   auto out = std::async(std::launch::async, [&server, client] {
     server.sql(fmt::format(
         "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; "
-        "SELECT * FROM holdfast_session WHERE client=UNHEX('{0}') FOR UPDATE; SELECT SLEEP(1); "
+        "SELECT * FROM holdfast_session WHERE client=UNHEX('{0}') FOR UPDATE; SELECT SLEEP(1.5); "
         "SELECT GET_LOCK('holdfast:s:{0}',5); COMMIT; SELECT SLEEP(1)",
         client));
   });
@@ -260,6 +260,7 @@ TEST_F(mysql_rows, session_that_comes_back_under_the_eyes_of_a_waiter_is_not_not
   auto a = raw_mysql(server.url(), 1);
   enter(a, "stock", 60s);
   kill_all_connections(server);
+  ASSERT_TRUE(wait_until([&] { return user_locks(server) == 0; })) << "it is gone";
   server.sql("DELETE FROM holdfast_session");
   auto b = raw_mysql(server.url(), 2);
   const std::string away = "0000000000C11E470000000000000001";

@@ -264,6 +264,44 @@ TEST_F(mysql_belief, renew_after_a_revocation_says_lost) {
   }
 }
 
+// The news of it has not been read when the session's presence is proven.
+TEST_F(mysql_belief, upkeep_after_a_revocation_says_lost) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);
+  const auto held = enter(a, "stock", 60s), kept = enter(a, "kept", 60s);
+  ASSERT_EQ(b.verbs->revoke("stock", soon()).value(), 1U);
+  enter(b, "stock", 60s);
+  EXPECT_EQ(upkeep(a, held).answer, renewal::verdict::lost);
+  EXPECT_EQ(upkeep(a, kept).answer, renewal::verdict::held);
+  EXPECT_TRUE(wait_until([&] { return a.listener.lost().size() == 1; }));
+}
+
+// Sent while the grant was exclusive, and executed when it is shared.
+TEST_F(mysql_belief, renewal_beside_a_downgrade_is_no_loss) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);
+  const auto first = enter(a, "book", 60s);
+  auto ask = b.ask("book");
+  ask.ttl = 60s;
+  const auto queued = b.verbs->enter(ask, soon());
+  ASSERT_TRUE(is_ok(queued));
+  ASSERT_TRUE(is_ok(a.verbs->release(first, soon())));
+  const auto settled = b.verbs->settle(ask, soon());
+  ASSERT_TRUE(is_ok(settled));
+  ASSERT_EQ(settled->what, entered::kind::granted);
+  const auto before = settled->granted;
+  const auto smaller = b.verbs->downgrade(before, lock_mode::shared, soon());
+  ASSERT_TRUE(is_ok(smaller));
+  std::vector<renewal> batch{{.held = &before}, {.held = &*smaller}};
+  ASSERT_TRUE(is_ok(b.verbs->renew(batch, soon())));
+  for (const auto& one : batch) EXPECT_EQ(one.answer, renewal::verdict::held);
+  auto reads = a.ask("book");
+  reads.mode = lock_mode::shared;
+  reads.weight = 1;
+  EXPECT_EQ(a.verbs->enter(reads, soon()).value().what, entered::kind::granted);
+  EXPECT_TRUE(is_ok(b.verbs->release(*smaller, soon())));
+}
+
 // Somebody keeps one of the rows locked in a transaction of their own.
 TEST_F(mysql_belief, row_that_cannot_be_asked_about_costs_the_others_nothing) {
   mariadb_server server;

@@ -263,6 +263,29 @@ TEST_F(mysql_errors, leaving_an_upgrade_takes_no_grant_along) {
   EXPECT_TRUE(is_ok(a.verbs->release(settled->granted, soon())));
 }
 
+// Who watches for the end of two clients looks in turns, all the time.
+TEST_F(mysql_errors, owner_that_is_settled_as_nothing_is_watched_for_no_more) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url("grace=200ms"), 1);
+  auto b = raw_mysql(server.url("grace=200ms"), 2), c = raw_mysql(server.url("grace=200ms"), 3);
+  enter(b, "one", 60s);
+  enter(c, "two", 60s);
+  const auto lost = a.ask("one");
+  ASSERT_EQ(a.verbs->enter(lost, soon()).value().what, entered::kind::waiting);
+  server.sql("DELETE FROM holdfast_entry WHERE name='one'");
+  ASSERT_EQ(a.verbs->settle(lost, soon()).value().what, entered::kind::busy);
+  const auto queued = a.verbs->enter(a.ask("two"), soon());
+  ASSERT_EQ(queued.value().what, entered::kind::waiting);
+  promised<progress> done;
+  auto place = queued->waiting;
+  place.recheck_at = steady_time::max();
+  const auto limits = within(2s);
+  a.verbs->start_await(place, limits, done);
+  const auto before = server.statements();
+  EXPECT_TRUE(is_ok(done.get()));
+  EXPECT_LT(server.statements() - before, 15U);
+}
+
 TEST_F(mysql_errors, revocations_of_many_are_told_at_once) {
   mariadb_server server;
   auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);

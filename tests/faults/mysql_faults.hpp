@@ -51,6 +51,17 @@ inline std::uint64_t user_locks(const mariadb_server& server) {
                  "COUNT(IS_USED_LOCK(CONCAT('holdfast:l:',HEX(client)))) FROM holdfast_session"));
 }
 
+// Lets somebody sweep at once.
+inline void allow_sweep(const mariadb_server& server) {
+  server.sql("UPDATE holdfast_session SET gone=0 WHERE client=REPEAT(CHAR(0),16)");
+}
+
+inline bool somebody_waits_for_a_row(const mariadb_server& server) {
+  return wait_until([&] {
+    return server.sql("SELECT COUNT(*) FROM information_schema.INNODB_LOCK_WAITS") != "0";
+  });
+}
+
 inline std::uint64_t deadlocks(const mariadb_server& server) {
   const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'");
   return std::stoull(said.substr(said.find('\t') + 1));

@@ -106,6 +106,35 @@ TEST_F(mysql_ghosts, request_for_several_takes_none_of_them_later) {
   EXPECT_GT(doubts, 0);
 }
 
+// The answer was "taken", and the transaction that found it out still has the rows.
+TEST_F(mysql_ghosts, transaction_whose_end_is_not_delivered_keeps_no_rows) {
+  auto b = raw_mysql(server_->url(), 2);
+  enter(b, "right", 60s);
+  const auto try_both = [&](const call& limits) {
+    const std::vector<request> asks{a_->ask("left"), a_->ask("right")};
+    const auto got = a_->verbs->enter_all(asks, limits);
+    EXPECT_TRUE(is_ok(got));
+    EXPECT_TRUE(got->empty());
+  };
+  for (int round = 0; round < 2; ++round) try_both(soon());  // so that all is prepared
+  const auto begin = net_->bytes(fault_proxy::requests);
+  try_both(soon());
+  const auto all = net_->bytes(fault_proxy::requests) - begin;
+  constexpr std::size_t length_of_rollback = 4 + 1 + 8;
+  net_->delay(fault_proxy::replies, 150ms);
+  auto trying = std::async(std::launch::async, [&] { try_both(within(3s)); });
+  const auto last = begin + all + all - length_of_rollback;
+  ASSERT_TRUE(wait_until([&] { return net_->bytes(fault_proxy::requests) >= last; }));
+  ASSERT_EQ(net_->bytes(fault_proxy::requests), last) << "all but the last";
+  net_->strand();
+  trying.get();
+  net_->delay(fault_proxy::replies, 0ns);
+  const auto ask = a_->ask("left");
+  ASSERT_EQ(a_->verbs->settle(ask, soon()).value().what, entered::kind::busy);
+  EXPECT_TRUE(is_ok(b.verbs->enter(b.ask("left"), within(1s))));
+  deliver();
+}
+
 // What was given up over one name does not hold up the others, and all threads that ask about it wait for its end.
 TEST_F(mysql_ghosts, all_who_ask_at_once_see_it_gone) {
   const auto ask = a_->ask("stock");

@@ -3,6 +3,7 @@
 #include "faults/mysql_raw.hpp"
 
 #include "support/child.hpp"
+#include "support/fake_clock.hpp"
 
 #include <atomic>
 #include <barrier>
@@ -131,12 +132,15 @@ TEST_F(mysql_rows, sweeper_takes_what_is_old_and_no_token_goes_back) {
     server.sql(
         "INSERT INTO holdfast_lock "
         "VALUES('stale',1073741824,1,1,1,'deaddeaddeaddead',1,0,0,0,0,0,1,0,'','')");
-    server.sql("UPDATE holdfast_session SET gone=0 WHERE host='(sweeper)'");
+    server.sql("INSERT INTO holdfast_session VALUES('lostlostlostlost','',0,1,1)");
+    server.sql("INSERT INTO holdfast_lock VALUES('counts',1,1,1,3,'',0,0,0,0,0,0,1,0,'','')");
+    allow_sweep(server);
     { const auto sweeps = client::open(server.url()); }
     EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_lock WHERE name='old'"), "0");
     EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_entry"), "0");
-    EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_session WHERE client='deaddeaddeaddead'"),
-              "0");
+    EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_session WHERE since=1"), "0");
+    EXPECT_EQ(server.sql("SELECT more FROM holdfast_lock WHERE name='counts'"), "0")
+        << "what it counted is not there";
     EXPECT_TRUE(kept->valid());
     EXPECT_TRUE(is_ok(kept->renew()));
   }
@@ -155,13 +159,142 @@ TEST_F(mysql_rows, sweeper_keeps_up_with_many_names) {
       "1,0,'','' FROM seq_1_to_5000 WHERE seq<>1500");
   const auto left = [&] { return server.sql("SELECT COUNT(*) FROM holdfast_lock"); };
   ASSERT_EQ(left(), "5000");
-  server.sql("UPDATE holdfast_session SET gone=0 WHERE host='(sweeper)'");
+  allow_sweep(server);
   // Who takes leave sweeps for a moment only; whoever comes next goes on.
   ASSERT_TRUE(wait_until([&] {
     { const auto sweeps = client::open(server.url()); }
     return left() == "1";
   })) << left();
   EXPECT_TRUE(is_ok(kept->renew()));
+}
+
+// When its time was up it stopped somewhere in the middle.
+TEST_F(mysql_rows, sweeper_goes_on_where_the_one_before_stopped) {
+  mariadb_server server;
+  const auto a = client::open(server.url());
+  { const auto first = client::open(server.url()); }
+  for (const auto* name : {"a", "z"})
+    server.sql(fmt::format(
+        "INSERT INTO holdfast_lock VALUES('{}',1,1,0,0,'',0,0,0,0,0,0,1,0,'','')", name));
+  server.sql("UPDATE holdfast_session SET host='m' WHERE client=REPEAT(CHAR(0),16)");
+  const auto left = [&] { return server.sql("SELECT GROUP_CONCAT(name) FROM holdfast_lock"); };
+  allow_sweep(server);
+  { const auto sweeps = client::open(server.url()); }
+  EXPECT_EQ(left(), "a");
+  allow_sweep(server);
+  { const auto sweeps = client::open(server.url()); }
+  EXPECT_EQ(left(), "NULL") << "and begins anew when it was through";
+}
+
+TEST_F(mysql_rows, sweeper_that_is_cut_off_lets_others_go_on_soon) {
+  mariadb_server server;
+  fake_clock time;
+  auto a = raw_mysql(server.url(), 1, time);
+  time.advance(1h);
+  const auto held = enter(a, "held", 60s);
+  server.sql("INSERT INTO holdfast_lock VALUES('old',1,1,0,0,'',0,0,0,0,0,0,1,0,'','')");
+  auto blocker = std::async(std::launch::async, [&] {
+    server.sql(
+        "START TRANSACTION; SELECT * FROM holdfast_lock WHERE name='old' FOR UPDATE; SELECT "
+        "SLEEP(1.5); COMMIT");
+  });
+  ASSERT_TRUE(wait_until([&] {
+    return server.sql(
+               "SELECT COUNT(*) FROM information_schema.processlist WHERE STATE='User sleep'") ==
+           "1";
+  }));
+  upkeep(a, held);  // the first for long: it sweeps
+  ASSERT_TRUE(somebody_waits_for_a_row(server));
+  // It has worked for so long, and rests for twice as long.
+  EXPECT_TRUE(stays_true([&] { return somebody_waits_for_a_row(server); }, 500ms));
+  kill_all_connections(server);
+  // One may sweep again when the last one began 600 s ago.
+  EXPECT_TRUE(wait_until([&] {
+    return server.sql(
+               "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))-gone BETWEEN "
+               "500000000 AND 599500000 FROM holdfast_session WHERE "
+               "client=REPEAT(CHAR(0),16)") == "1";
+  })) << "but not at once";
+  blocker.get();
+  EXPECT_TRUE(wait_until([&] {
+    { const auto sweeps = client::open(server.url()); }
+    return server.sql("SELECT COUNT(*) FROM holdfast_lock WHERE name='old'") == "0";
+  }));
+}
+
+// A client that comes back takes its user lock while somebody else is about to touch the row of its session.
+std::future<void> comes_back(const mariadb_server& server, const std::string& client) {
+  auto out = std::async(std::launch::async, [&server, client] {
+    server.sql(fmt::format(
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; "
+        "SELECT * FROM holdfast_session WHERE client=UNHEX('{0}') FOR UPDATE; SELECT SLEEP(1.5); "
+        "SELECT GET_LOCK('holdfast:s:{0}',5); COMMIT; SELECT SLEEP(1)",
+        client));
+  });
+  EXPECT_TRUE(wait_until([&] {
+    return server.sql(
+               "SELECT COUNT(*) FROM information_schema.processlist WHERE STATE='User sleep'") ==
+           "1";
+  }));
+  return out;
+}
+
+TEST_F(mysql_rows, sweeper_leaves_a_session_that_comes_back_under_its_eyes) {
+  mariadb_server server;
+  fake_clock time;
+  auto a = raw_mysql(server.url(), 1, time);
+  time.advance(1h);
+  const auto held = enter(a, "held", 60s);
+  const std::string away = "64656164646561646465616464656164";
+  server.sql(fmt::format("INSERT INTO holdfast_session VALUES(UNHEX('{}'),'away',1,0,1)", away));
+  auto back = comes_back(server, away);
+  upkeep(a, held);  // the first for long: it sweeps
+  EXPECT_TRUE(somebody_waits_for_a_row(server)) << "it has seen that nobody is there";
+  back.get();
+  EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_session WHERE host='away'"), "1");
+}
+
+// A note that says so would stand when it goes the next time, for a moment, and cost it its locks at once.
+TEST_F(mysql_rows, session_that_comes_back_under_the_eyes_of_a_waiter_is_not_noted_as_gone) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1);
+  enter(a, "stock", 60s);
+  kill_all_connections(server);
+  ASSERT_TRUE(wait_until([&] { return user_locks(server) == 0; })) << "it is gone";
+  server.sql("DELETE FROM holdfast_session");
+  auto b = raw_mysql(server.url(), 2);
+  const std::string away = "0000000000C11E470000000000000001";
+  auto back = comes_back(server, away);
+  auto waiting =
+      std::async(std::launch::async, [&] { return b.verbs->enter(b.ask("stock"), soon()); });
+  EXPECT_TRUE(somebody_waits_for_a_row(server)) << "it has seen that nobody is there";
+  back.get();
+  const auto queued = waiting.get();
+  ASSERT_TRUE(is_ok(queued));
+  EXPECT_EQ(queued->what, entered::kind::waiting);
+  EXPECT_EQ(
+      server.sql(fmt::format("SELECT gone FROM holdfast_session WHERE client=UNHEX('{}')", away)),
+      "0");
+}
+
+// Who only watched leaves no trace, neither in the rows nor in the way of others.
+TEST_F(mysql_rows, name_that_was_watched_is_as_it_was) {
+  mariadb_server server;
+  auto a = raw_mysql(server.url(), 1);
+  enter(a, "zz", 60s);
+  const auto counted = [&] {
+    return server.sql("SELECT more FROM holdfast_lock WHERE name='idle'");
+  };
+  promised<void> done;
+  auto limits = within(1s);
+  a.verbs->start_watch(watch_kind::lock, "idle", 0, limits, done);
+  ASSERT_TRUE(wait_until([&] { return counted() == "1"; }));
+  const auto listed = a.verbs->list("", 1, soon());
+  ASSERT_TRUE(is_ok(listed));
+  ASSERT_EQ(listed->size(), 1U) << "only who holds or waits counts";
+  EXPECT_EQ(listed->front().name, "zz");
+  EXPECT_TRUE(is_ok(done.get()));
+  EXPECT_TRUE(wait_until([&] { return counted() == "0"; })) << counted();
 }
 
 // Renewals lock several rows of one name at once, and so do those who end all holders of it.

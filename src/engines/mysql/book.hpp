@@ -101,6 +101,7 @@ class book {
   result<void> confirm(std::string_view client, std::uint64_t seq);
   result<void> touch_waiter(std::string_view client, std::uint64_t seq);
   result<void> observe(std::string_view client, std::uint64_t seq, microseconds_count length);
+  result<void> stop_observing(std::string_view client, std::uint64_t seq);
   // Takes a holder or waiter out. Says whether there was one.
   result<bool> remove(std::string_view client, std::uint64_t seq);
   result<void> remove_all_of(std::string_view client);

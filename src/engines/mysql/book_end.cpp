@@ -56,6 +56,7 @@ result<void> book::tidy() {
     if (auto ok = erase(observers_[i]); !ok) return ok;
     observers_.erase(observers_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  row_changed_ = true;  // so that `more` is counted anew
   return bring_up_to_date();
 }
 
@@ -102,13 +103,12 @@ result<book::absence> book::look_for_the_dead() {
   suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
   for (const auto& client : suspects) {
     auto found = on_.ask(sql().look_at_session, {client});
-    if (!found) return std::move(found).error();
-    if (found->empty()) {
-      if (auto ok = on_.run(sql().insert_gone, {client}); !ok) return std::move(ok).error();
-      out.noticed = true;
-      out.bury_at = now_ + holders_.front().grace;
-      continue;
+    if (found && found->empty()) {
+      if (auto ok = on_.run(sql().insert_session, {client}); !ok) return std::move(ok).error();
+      found = on_.ask(sql().look_at_session, {client});
     }
+    if (!found) return std::move(found).error();
+    if (found->empty()) return error{errc::unavailable, "The row of a session vanished."};
     // Looked at under the lock on its session's row: a client that comes back takes its user lock first, and the note
     // away second. So a note never stands beside a user lock that is held.
     const bool is_free = found->front().number(1) != 0;
@@ -183,6 +183,15 @@ result<void> book::observe(std::string_view client, std::uint64_t seq, microseco
   return {};
 }
 
+result<void> book::stop_observing(std::string_view client, std::uint64_t seq) {
+  const auto one = std::ranges::find_if(
+      observers_, [&](const entry& other) { return is_same(other, client, seq); });
+  if (one == observers_.end()) return {};
+  if (auto ok = erase(*one); !ok) return ok;
+  observers_.erase(one);
+  return {};
+}
+
 result<bool> book::remove(std::string_view client, std::uint64_t seq) {
   for (std::size_t i = 0; i < holders_.size(); ++i) {
     if (!is_same(holders_[i], client, seq)) continue;
@@ -226,18 +235,23 @@ result<void> book::remove_all_of(std::string_view client) {
   } while (true);
 }
 
+// Where it is: a renewal that is under way looks for it there, and may have written a later `expires` than was read.
 result<const book::entry*> book::shrink(std::string_view client, std::uint64_t seq, lock_mode to,
                                         std::uint64_t weight) {
-  const auto* now_held = holder(client, seq);
-  if (now_held == nullptr) return static_cast<const entry*>(nullptr);
-  auto smaller = *now_held;
-  smaller.mode = to;
-  smaller.weight = weight;
-  smaller.was.clear();
-  smaller.state = entry_state::holder;
-  if (auto ok = remove(client, seq); !ok) return std::move(ok).error();
-  if (auto ok = put(smaller); !ok) return std::move(ok).error();
-  return &holders_.back();
+  const auto held =
+      std::ranges::find_if(holders_, [&](const entry& one) { return is_same(one, client, seq); });
+  if (held == holders_.end()) return static_cast<const entry*>(nullptr);
+  held->mode = to;
+  held->weight = weight;
+  held->was.clear();
+  held->state = entry_state::holder;
+  if (!held->is_inline) {
+    auto ok = on_.run(sql().shrink_entry, {static_cast<std::uint64_t>(to), weight,
+                                           std::string_view{name_}, client, seq});
+    if (!ok) return std::move(ok).error();
+  }
+  holders_changed_ = row_changed_ = true;
+  return &*held;
 }
 
 result<std::size_t> book::revoke() {

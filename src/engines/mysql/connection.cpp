@@ -28,22 +28,26 @@ constexpr const char* introduction_of_mariadb =
     "SET SESSION sql_mode='STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout=3, "
     "SESSION wait_timeout=86400, SESSION tx_isolation='READ-COMMITTED'";
 
-const statement& who_am_i() {
-  static const auto& the = *new statement{
-      "SELECT CONNECTION_ID(), COALESCE((SELECT HOST FROM information_schema.processlist "
-      "WHERE ID = CONNECTION_ID()), '')",
-      "ub"};
-  return the;
+// MySQL's information_schema.processlist fails while anybody runs a statement with bytes that are no text in it. The
+// other one is new in 8.0.22, empty where the performance schema is off, and lacks connections when it has no room left
+// for them (performance_schema_max_thread_instances). So each connection is looked for where it has seen itself.
+struct of_processes {
+  explicit of_processes(std::string_view table)
+      : who_am_i{fmt::format("SELECT CONNECTION_ID(), COALESCE((SELECT HOST FROM {} WHERE ID = "
+                             "CONNECTION_ID()), '')",
+                             table),
+                 "ub"},
+        is_known{fmt::format("SELECT COUNT(*) FROM {} WHERE ID=? AND HOST=?", table), "u"} {}
+  statement who_am_i, is_known;
+};
+
+const of_processes& processes(bool in_performance_schema) {
+  static const auto& plain = *new of_processes{"information_schema.processlist"};
+  static const auto& other = *new of_processes{"performance_schema.processlist"};
+  return in_performance_schema ? other : plain;
 }
 
 constexpr std::size_t longest_bytes = 512;  // of a value; the widest column has 255
-
-std::string with_performance_schema(std::string text) {
-  constexpr std::string_view plain = "information_schema.processlist";
-  if (const auto at = text.find(plain); at != std::string::npos)
-    text.replace(at, plain.size(), "performance_schema.processlist");
-  return text;
-}
 
 server_version read_version(MYSQL* of) {
   server_version out;
@@ -164,7 +168,10 @@ result<void> connection::connect(watchdog& by, const call& limits) {
   // A child that our user starts must not keep the connection, and with it our session, alive.
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
   leash_ = std::make_unique<watchdog::leash>(by, socket);
-  return {};
+  if (leash_->is_on()) return {};
+  leash_.reset();
+  broken_ = true;
+  return error{errc::unavailable, "There is no file descriptor left for a connection."};
 }
 
 // Step by step, because the driver's own time-out is in whole seconds, counts anew for each step, and knows no stop.
@@ -204,17 +211,14 @@ result<void> connection::introduce(const call& limits) {
   if (auto ok = command(text); !ok) return ok;
   if (kind_ == kind::transactions)
     if (auto ok = command("SET SESSION autocommit=0"); !ok) return ok;
-  // MySQL's information_schema.processlist fails while anybody runs a statement with bytes that are no text in it. The
-  // other one is new in 8.0.22, and empty where the performance schema is off.
-  in_performance_schema_ = !version_.is_mariadb;
-  auto me = ask(who_am_i(), {});
-  if (in_performance_schema_ && (!me || me->front().bytes(1).empty())) {
-    in_performance_schema_ = false;
-    prepared_.clear();
-    me = ask(who_am_i(), {});
+  bool in_performance_schema = !version_.is_mariadb;
+  auto me = ask(processes(in_performance_schema).who_am_i, {});
+  if (in_performance_schema && (!me || me->front().bytes(1).empty())) {
+    in_performance_schema = false;
+    me = ask(processes(in_performance_schema).who_am_i, {});
   }
   if (!me) return std::move(me).error();
-  who_ = {me->front().number(0), me->front().bytes(1)};
+  who_ = {me->front().number(0), me->front().bytes(1), in_performance_schema};
   economise();
   if (kind_ == kind::transactions) return commit();
   return {};
@@ -247,6 +251,13 @@ void connection::end(std::uint64_t other) {
   static_cast<void>(command(fmt::format("KILL CONNECTION {}", other).c_str()));
 }
 
+result<bool> connection::knows(const identity& other) {
+  auto found = ask(processes(other.in_performance_schema).is_known,
+                   {other.id, std::string_view{other.host}});
+  if (!found) return std::move(found).error();
+  return found->front().number(0) != 0;
+}
+
 result<void> connection::commit() {
   if (broken_) return error{errc::unavailable, "The connection is broken."};
   const armed watch{*this};
@@ -258,7 +269,9 @@ result<void> connection::commit() {
 void connection::rollback() {
   if (broken_) return;
   const armed watch{*this};
-  if (mysql_rollback(handle_) != 0) broken_ = true;
+  if (mysql_rollback(handle_) == 0) return;
+  static_cast<void>(failed(mysql_errno(handle_), mysql_error(handle_), false));
+  broken_ = ghost_ = true;  // whatever it was: the transaction may still be open, with all its rows
 }
 
 bool connection::is_stale() const noexcept {
@@ -272,7 +285,7 @@ result<connection::prepared*> connection::prepare(const statement& what) {
   auto fresh = std::make_unique<prepared>(handle_);
   if (fresh->handle == nullptr)
     return error{errc::unavailable, "There is no memory for a statement."};
-  const auto text = in_performance_schema_ ? with_performance_schema(what.text) : what.text;
+  const auto& text = what.text;
   bool is_made = mysql_stmt_prepare(fresh->handle, text.data(), text.size()) == 0;
   if (!is_made && is_out_of_statements(mysql_stmt_errno(fresh->handle))) {
     economise();  // what we have may be just what is missing
@@ -380,10 +393,12 @@ error connection::failed(unsigned code, const char* text, bool may_have_changed,
     // A commit whose answer is lost may have happened, and so may a statement that commits by itself.
     broken_ = true;
     ghost_ = leash_ != nullptr;
+    // The driver may have closed its socket; the leash has it open still, and the server must hear of it now.
+    if (leash_) leash_->cut();
   }
   const bool cut = leash_ != nullptr && std::chrono::steady_clock::now() >= limits_.deadline;
   mute_ = mute_ || (broken_ && cut);
-  return explain({code, text, may_have_changed, cut, is_commit}, about_, how_);
+  return explain({code, text, may_have_changed, cut, is_commit, leash_ == nullptr}, about_, how_);
 }
 
 }  // namespace holdfast::engines::mysql

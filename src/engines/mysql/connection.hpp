@@ -68,7 +68,8 @@ struct done {
 struct identity {
   std::uint64_t id = 0;
   std::string host;
-  std::string about{};  // the name that its last statement was about; empty: any
+  bool in_performance_schema = false;  // where it is listed
+  std::string about{};                 // the name that its last statement was about; empty: any
 };
 
 // What the server is. Asked once per connection, because behind one address there may be several.
@@ -107,6 +108,8 @@ class connection {
   // Ends the statement that another connection runs, or that connection altogether. Best effort: what came of it shows.
   void interrupt(std::uint64_t other);
   void end(std::uint64_t other);
+  // Is that connection there?
+  result<bool> knows(const identity& other);
   result<void> commit();
   void rollback();  // whatever happens, nothing of the transaction stays
 
@@ -153,7 +156,7 @@ class connection {
   std::string about_;
   steady_time heard_at_ = steady_time::min();
   unsigned last_error_ = 0;
-  bool broken_ = false, ghost_ = false, mute_ = false, in_performance_schema_ = false;
+  bool broken_ = false, ghost_ = false, mute_ = false;
 };
 
 }  // namespace holdfast::engines::mysql

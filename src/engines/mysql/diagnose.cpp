@@ -33,10 +33,12 @@ const statement& all_status() {
       "bb"};
   return the;
 }
-const statement& replica_count() {
-  static const statement the{
+const statement& replica_count(bool in_performance_schema) {
+  static const statement plain{
       "SELECT COUNT(*) FROM information_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'", "u"};
-  return the;
+  static const statement other{
+      "SELECT COUNT(*) FROM performance_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'", "u"};
+  return in_performance_schema ? other : plain;
 }
 const statement& engines_of_tables() {
   static const statement the{
@@ -89,7 +91,8 @@ result<facts> ask(connection& on) {
   if (auto ok = pairs(all_variables(), out.variables); !ok) return std::move(ok).error();
   if (auto ok = pairs(all_status(), out.status); !ok) return std::move(ok).error();
   if (auto ok = pairs(engines_of_tables(), out.tables); !ok) return std::move(ok).error();
-  if (auto found = on.ask(replica_count(), {})) out.replicas = found->front().number(0);
+  if (auto found = on.ask(replica_count(on.who().in_performance_schema), {}))
+    out.replicas = found->front().number(0);
   if (auto found = on.ask(grants(), {}))
     for (const auto& one : *found) out.grants.push_back(one.bytes(0));
   for (int i = 0; i < 9; ++i) {

@@ -14,7 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 5s, patience_at_the_end = 2s;
+constexpr auto patience = 5s, short_patience = 2s;
+// To look costs no more than one poll() of a socket.
+constexpr nanoseconds between_looks_at_session = 100ms, between_revivals = 500ms;
 
 call within(nanoseconds length) {
   call out;
@@ -48,7 +50,10 @@ mysql_engine::mysql_engine(const settings& how, const engine_config& config)
                {bytes_of(config.client), config.host.substr(0, 255), config.pid}),
       waits_(timers_,
              [this] {
-               if (ear_) ear_->poke();
+               if (!ear_) return;
+               ear_->poke();
+               if (!looks_after_session_.exchange(true))
+                 plan_look_after_session(between_looks_at_session);
              }),
       place_(fmt::format("{}:{}{}/{}/", how_.host, how_.port, how_.socket, how_.database)) {}
 
@@ -101,10 +106,29 @@ mysql_engine::~mysql_engine() {
   if (has_begun_) depart();
 }
 
+void mysql_engine::plan_look_after_session(nanoseconds after) noexcept {
+  timers_.at(std::chrono::steady_clock::now() + after, [this] { look_after_session(); });
+}
+
+// Whoever opens the book of a name drops waiters whose client has no session, without a word: so all ask where they
+// stand when it is there again.
+void mysql_engine::look_after_session() noexcept {
+  if (ending_) return;
+  if (!waits_.any()) {
+    looks_after_session_ = false;
+    if (!waits_.any() || looks_after_session_.exchange(true)) return;
+  }
+  if (!session_.is_gone()) return plan_look_after_session(between_looks_at_session);
+  workers_.post([this] {
+    if (session_.revive(within(short_patience))) waits_.look_again_all();
+    plan_look_after_session(between_revivals);
+  });
+}
+
 // Everything this client still holds or waits for goes, and those who waited for it are served. What cannot be done in
 // time ends by the grace, or the ttl.
 void mysql_engine::depart() noexcept {
-  const auto limits = within(patience_at_the_end);
+  const auto limits = within(short_patience);
   const std::string_view me = session_.client();
   if (!lay_ghosts({}, limits)) return;
   rows names;
@@ -117,9 +141,9 @@ void mysql_engine::depart() noexcept {
   }
   const auto all_of_mine = [me](book& at) { return at.remove_all_of(me); };
   for (const auto& one : names)  // as long as it goes on; one that does not is the last
-    if (!with_book(one.bytes(0), owner_id{client_, 0}, 0, within(patience_at_the_end), all_of_mine))
+    if (!with_book(one.bytes(0), owner_id{client_, 0}, 0, within(short_patience), all_of_mine))
       return;
-  if (auto on = plain_.take(within(patience_at_the_end), {}))
+  if (auto on = plain_.take(within(short_patience), {}))
     static_cast<void>((*on)->run(sql().leave_session, {me}));
   session_.close();
   sweep(within(300ms));  // only a little: somebody waits for this program to end

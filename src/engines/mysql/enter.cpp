@@ -150,6 +150,9 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
     if (!ask.wait && is_surely_taken(**on, ask)) return entered{};
   }
   if (ask.wait) {
+    // Without a session it would be taken for dead, and be passed over.
+    if (ear_ && session_.is_gone())
+      if (auto ok = session_.tend(limits); !ok) return std::move(ok).error();
     auto queued = queue_again(ask, limits);
     if (!queued) return std::move(queued).error();
     if (*queued) return **queued;
@@ -222,8 +225,9 @@ result<entered> mysql_engine::enter_slowly(const request& ask, const call& limit
     return {};
   };
   auto done = with_book(ask.name, ask.owner, ask.capacity, limits, change);
+  // Who is queued all the same asks again, and watches again.
+  if (ear_ && (!done || out.what != entered::kind::waiting)) ear_->unwatch(seq);
   if (!done) return std::move(done).error();
-  if (out.what != entered::kind::waiting && ear_) ear_->unwatch(seq);
   return out;
 }
 
@@ -300,9 +304,15 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   auto found = (*on)->ask(sql().find_owner, {ask.name, me, seq, ask.name, me, seq});
   if (!found) return std::move(found).error();
   entered out;
-  if (found->empty()) return out;
+  const bool is_queued = !found->empty() && found->front().number(0) == 2;
+  if (ear_ && !is_queued) ear_->unwatch(seq);
+  if (found->empty()) {
+    waits_.forget(seq);
+    session_.forget(ask.owner);
+    return out;
+  }
   const auto& one = found->front();
-  if (one.number(0) == 2) {
+  if (is_queued) {
     out.what = entered::kind::waiting;
     out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + 100ms};
     return out;

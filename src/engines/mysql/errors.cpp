@@ -25,7 +25,8 @@ constexpr unsigned super_read_only = 1836, gtid_only = 1835, server_is_off = 316
                    no_tls = 2026, no_auth_plugin = 2059, killed_connection = 1927,
                    statement_timeout = 1969, statement_timeout_of_mysql = 3024, disk_full = 1021,
                    no_such_database = 1049, wsrep_not_ready = 1047, unknown_host = 2005,
-                   secure_transport = 3159, no_statement_left = 1461, idle_for_too_long = 4031;
+                   other_protocol = 2007, auth_plugin_failed = 2061, secure_transport = 3159,
+                   no_statement_left = 1461, idle_for_too_long = 4031;
 
 constexpr std::array meanings{
     meaning{ER_ACCESS_DENIED_ERROR, errc::denied, "check user and password"},
@@ -40,6 +41,9 @@ constexpr std::array meanings{
     meaning{secure_transport, errc::denied, "the server insists on TLS: add tls=on"},
     meaning{no_auth_plugin, errc::misconfigured,
             "the account's way of logging in is not known to this client"},
+    meaning{auth_plugin_failed, errc::misconfigured,
+            "logging in failed on this side, before the server had its say"},
+    meaning{other_protocol, errc::protocol, "what listens there speaks another protocol"},
     meaning{no_tls, errc::misconfigured,
             "TLS failed: check ssl_ca, and that the certificate is for this host"},
     meaning{no_such_database, errc::misconfigured, "there is no such database: create it"},
@@ -94,14 +98,16 @@ std::string subject(std::string_view name, const settings& how) {
   return fmt::format("{} on {}", support::quoted(name), how.url);
 }
 
+bool is_of_driver(unsigned code) {
+  return (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) ||
+         (code >= CER_MIN_ERROR && code <= CER_MAX_ERROR);
+}
+
 }  // namespace
 
 bool is_lost_connection(unsigned code) noexcept {
-  return code == CR_SERVER_GONE_ERROR || code == CR_SERVER_LOST ||
-         code == CR_SERVER_LOST_EXTENDED || code == killed_connection ||
-         code == ER_SERVER_SHUTDOWN || code == CR_MALFORMED_PACKET ||
-         code == CR_COMMANDS_OUT_OF_SYNC || code == CR_UNKNOWN_ERROR || code == server_is_off ||
-         code == idle_for_too_long;
+  return is_of_driver(code) || code == killed_connection || code == ER_SERVER_SHUTDOWN ||
+         code == server_is_off || code == idle_for_too_long;
 }
 
 bool is_interrupted(unsigned code) noexcept { return code == ER_QUERY_INTERRUPTED; }
@@ -112,7 +118,9 @@ bool is_out_of_statements(unsigned code) noexcept { return code == no_statement_
 bool is_missing_table(unsigned code) noexcept { return code == ER_NO_SUCH_TABLE; }
 
 error explain(const failure& what, std::string_view name, const settings& how) {
-  if (is_lost_connection(what.code)) {
+  const auto known = std::ranges::find(meanings, what.code, &meaning::number);
+  const bool is_explained = what.is_connecting && known != meanings.end();
+  if (is_lost_connection(what.code) && !is_explained) {
     const auto* reason =
         what.out_of_time ? "no answer came in time" : "the connection was lost before the answer";
     if (what.may_have_changed)
@@ -124,10 +132,9 @@ error explain(const failure& what, std::string_view name, const settings& how) {
   }
   // The server's own word about this very statement: it did nothing. Only of a commit that failed half-way nobody
   // knows.
-  if (what.is_commit && !is_deadlock(what.code))
+  if ((what.is_commit || what.code == ER_ERROR_DURING_COMMIT) && !is_deadlock(what.code))
     return {errc::outcome_unknown,
             fmt::format("{}: a commit failed ({}: {}).", subject(name, how), what.code, what.text)};
-  const auto known = std::ranges::find(meanings, what.code, &meaning::number);
   if (known == meanings.end())
     return not_done{errc::protocol, fmt::format("{}: the server refuses a statement ({}: {}).",
                                                 subject(name, how), what.code, what.text)};

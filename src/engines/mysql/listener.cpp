@@ -281,6 +281,8 @@ result<void> listener::read_news(connection& on) {
     const auto token = one.number(6);
     if (state == entry_state::lost) {
       const std::string_view name = one.bytes(1);
+      // First: a renewal that finds no mail any more must not answer for it from what is known.
+      session_.forget({client_, number});
       // What cannot be deleted now is told again by the next look.
       static_cast<void>(
           on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number}));
@@ -309,7 +311,6 @@ result<void> listener::read_news(connection& on) {
     digest_ = digest;
     arrived_ = std::move(arrived);
   }
-  for (const auto& one : lost) session_.forget(one);
   if (!lost.empty()) to_.on_lost(lost, "it was revoked");
   for (const auto& [number, won] : fresh) waits_.granted(number, won);
   for (const auto number : expected) waits_.look_again(number);

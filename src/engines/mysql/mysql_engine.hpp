@@ -156,8 +156,12 @@ class mysql_engine final : public engine {
     if (releases_.any()) releases_.wait_for(place_ + std::string{name}, limits);
   }
 
+  // While somebody waits, and nothing is held that must be renewed, nobody else would notice that the session ended.
+  void look_after_session() noexcept;
+  void plan_look_after_session(nanoseconds after) noexcept;
   void read_mail() noexcept;
   void sweep(const call& limits) noexcept;
+  void forget_session(std::string_view client, const call& limits) noexcept;
   void depart() noexcept;
   error not_held(std::string_view name, const owner_id& owner) const;
 
@@ -186,6 +190,7 @@ class mysql_engine final : public engine {
   std::atomic<std::uint64_t> last_observer_{0};
   bool has_begun_ = false;  // else there is nothing to take leave of
   std::atomic<bool> ending_{false};
+  std::atomic<bool> looks_after_session_{false}, reads_mail_{false};
   std::atomic<steady_time::rep> swept_at_{0};
 
   const std::string place_;  // of the store, for people and for releases_

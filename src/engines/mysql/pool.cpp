@@ -50,9 +50,9 @@ result<void> ghosts::lay(std::string_view name, connection& by, const settings& 
     const auto some = about(name);
     bool all_gone = true;
     for (const auto& one : some) {
-      auto known = by.ask(sql().is_known, {one.id, std::string_view{one.host}});
+      auto known = by.knows(one);
       if (!known) return std::move(known).error();
-      if (known->front().number(0) == 0) {
+      if (!*known) {
         forget(one);
         continue;
       }

@@ -27,22 +27,25 @@ class sweeper {
 
   bool is_done() const noexcept { return is_done_; }
 
-  // From one end of the table to the other. Rows are read without locks, and deleted by their names, many at once.
-  void free_names() {
-    std::string last;
-    for (bool more = true; more && may_go_on();) {
-      const auto found = ask(sql().free_rows, {std::string_view{last}, in_us(24h)});
-      more = found.size() == statements::swept_at_once;
-      if (!found.empty()) last = found.back().bytes(0);
-      constexpr auto size = statements::sizes.front();
-      for (std::size_t begin = 0; begin < found.size(); begin += size) {
-        std::vector<parameter> with{in_us(24h)};
-        for (std::size_t i = 0; i < size; ++i)
-          with.emplace_back(
-              std::string_view{found[std::min(begin + i, found.size() - 1)].bytes(0)});
-        if (!on_.run(sql().delete_rows, with)) is_done_ = false;
+  // From there to the other end of the table. Rows are read without locks, and deleted by their names, many at once.
+  // Returns the name it came to; none when it is through. In `stale`: names whose rows count entries that are gone.
+  std::string free_names(std::string last, std::vector<std::string>& stale) {
+    while (may_go_on()) {
+      auto found = on_.ask(sql().some_rows, {in_us(24h), std::string_view{last}});
+      if (!found) {
+        is_done_ = false;
+        break;
       }
+      const bool was_last = found->size() < statements::swept_at_once;
+      if (!was_last) last = found->back().bytes(0);
+      for (const auto& one : *found)
+        if (one.number(2) != 0 && stale.size() < statements::swept_at_once)
+          stale.push_back(one.bytes(0));
+      std::erase_if(*found, [](const row& one) { return one.number(1) == 0; });
+      erase(*found);
+      if (was_last) return {};
     }
+    return last;
   }
 
   void old_mail() {
@@ -66,14 +69,24 @@ class sweeper {
     }
   }
 
-  std::vector<std::string> stale_names() {
-    std::vector<std::string> out;
-    for (const auto& one : ask(sql().stale_names, {in_us(60s)})) out.push_back(one.bytes(0));
-    if (out.size() == statements::swept_at_once) is_done_ = false;
-    return out;
+  // The first column of what `find` finds is added to `to`. One portion.
+  void collect(const statement& find, parameters with, std::vector<std::string>& to) {
+    if (!may_go_on()) return;
+    const auto found = ask(find, with);
+    for (const auto& one : found) to.push_back(one.bytes(0));
+    if (found.size() == statements::swept_at_once) is_done_ = false;
   }
 
  private:
+  void erase(const rows& free) {
+    constexpr auto size = statements::sizes.front();
+    for (std::size_t begin = 0; begin < free.size(); begin += size) {
+      std::vector<parameter> with{in_us(24h)};
+      for (std::size_t i = 0; i < size; ++i)  // the last one again, where there are too few
+        with.emplace_back(std::string_view{free[std::min(begin + i, free.size() - 1)].bytes(0)});
+      if (!on_.run(sql().delete_rows, with)) is_done_ = false;
+    }
+  }
   rows ask(const statement& what, parameters with) {
     auto found = on_.ask(what, with);
     if (found) return std::move(*found);
@@ -261,7 +274,11 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
                                    const call& limits) {
   bool has_mail = false;
   auto done = session_.renew(batch, how, limits, has_mail);
-  if (has_mail) workers_.post([this] { read_mail(); });
+  if (has_mail && !reads_mail_.exchange(true))
+    workers_.post([this] {
+      read_mail();
+      reads_mail_ = false;
+    });
   const auto now = clock_.now().time_since_epoch().count();
   const auto last = swept_at_.load();
   const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
@@ -295,11 +312,12 @@ void mysql_engine::read_mail() noexcept {
   for (const auto& one : *found) {
     if (static_cast<entry_state>(one.number(3)) != entry_state::lost) continue;
     const std::string_view name = one.bytes(1);
+    // First: a renewal that finds no mail any more must not answer for it from what is known.
+    session_.forget({client_, one.number(2)});
     const auto gone = (*on)->run(sql().delete_mail, {name, me, one.number(2)});
     // Also when the answer to the deletion was lost: the news would be gone with it.
     if (!gone || gone->affected > 0) lost.push_back({client_, one.number(2)});
   }
-  for (const auto& one : lost) session_.forget(one);
   if (!lost.empty()) listener_.on_lost(lost, "it was revoked");
 }
 
@@ -307,34 +325,61 @@ void mysql_engine::read_mail() noexcept {
 
 // One client in ten minutes, whoever comes first: rows of names that were free for a day, entries of dead clients on
 // names that nobody has looked at since, and old sessions; all there are, some hundred at a time. When its time is up
-// before that, whoever comes next goes on. A token never goes back for it, because the next one is not below the clock.
+// before that, it rests for twice as long as it has worked, and then whoever comes next goes on where it stopped. A
+// token never goes back for it, because the next one is not below the clock.
 void mysql_engine::sweep(const call& limits) noexcept {
   const std::string nobody(16, '\0');
-  std::vector<std::string> stale;
+  const std::string_view row_of_sweepers = nobody;
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::string> stale, sessions;
+  std::string last;
+  bool is_done = false;
   {
     auto on = plain_.take(limits, {});
     if (!on) return;
     auto& at = **on;
-    static_cast<void>(at.run(sql().insert_sweep, {std::string_view{nobody}}));
-    const auto claimed =
-        at.run(sql().claim_sweep, {std::string_view{nobody}, in_us(between_sweeps)});
+    static_cast<void>(at.run(sql().insert_sweep, {row_of_sweepers}));
+    const auto claimed = at.run(sql().claim_sweep, {row_of_sweepers, in_us(between_sweeps)});
     if (!claimed || claimed->affected == 0) return;
+    const auto before = at.ask(sql().swept_so_far, {row_of_sweepers});
+    if (before && !before->empty()) last = before->front().bytes(0);
     sweeper with{at, limits};
-    with.free_names();
     with.old_mail();
-    const std::array<parameter, 1> a_day{in_us(24h)};
-    with.each(sql().old_sessions, a_day, sql().delete_session);
+    const std::array<parameter, 1> a_minute{in_us(60s)};
+    const std::array<parameter, 2> a_day{in_us(24h), row_of_sweepers};
+    with.collect(sql().old_sessions, a_day, sessions);
+    with.collect(sql().stale_names, a_minute, stale);
     with.each(sql().old_counters, {}, sql().delete_old_counter);
-    stale = with.stale_names();
+    last = with.free_names(std::move(last), stale);
+    is_done = with.is_done();
     at.economise();
-    if (!with.is_done()) {
-      static_cast<void>(at.run(sql().note_gone, {std::uint64_t{0}, std::string_view{nobody}}));
-      swept_at_ = 0;
-    }
   }
+  for (const auto& client : sessions) forget_session(client, limits);
   for (const auto& name : stale)
     static_cast<void>(
         with_book(name, owner_id{client_, 0}, 0, limits, [](book& at) { return at.tidy(); }));
+  const nanoseconds rest =
+      is_done
+          ? between_sweeps
+          : std::min<nanoseconds>(between_sweeps, 2 * (std::chrono::steady_clock::now() - begin));
+  swept_at_ = (clock_.now() - between_sweeps + rest).time_since_epoch().count();
+  // On a connection that works: the one that swept may have ended on the way.
+  call a_moment;
+  a_moment.deadline = std::chrono::steady_clock::now() + 1s;
+  if (auto on = plain_.take(a_moment, {}))
+    static_cast<void>((*on)->run(
+        sql().end_sweep, {in_us(between_sweeps - rest), std::string_view{last}, row_of_sweepers}));
+}
+
+// Only while its client is not there, which is looked at under the lock of the row: see book::look_for_the_dead. A
+// client that comes back finds no row, or keeps it.
+void mysql_engine::forget_session(std::string_view client, const call& limits) noexcept {
+  auto on = transactions_.take(limits, {});
+  if (!on) return;
+  const auto found = (*on)->ask(sql().look_at_session, {client});
+  const bool is_absent = found && !found->empty() && found->front().number(1) != 0;
+  if (!is_absent || !(*on)->run(sql().delete_session, {client}) || !(*on)->commit())
+    (*on)->rollback();
 }
 
 }  // namespace holdfast::engines::mysql

@@ -95,8 +95,8 @@ result<void> session::take_user_lock(connection& on) {
     if (!got) return std::move(got).error();
     if (got->front().number(0) == 1) return {};
     if (attempt == 0 && last_.id != 0) {
-      auto alive = on.ask(sql().is_known, {last_.id, std::string_view{last_.host}});
-      if (alive && alive->front().number(0) != 0) on.end(last_.id);
+      const auto alive = on.knows(last_);
+      if (alive && *alive) on.end(last_.id);
     }
   }
   return error{errc::unavailable,
@@ -129,6 +129,16 @@ result<bool> session::check_user_locks(const call& limits) {
 result<void> session::revive(const call& limits) {
   const std::lock_guard lock{guard_};
   return connect(limits);
+}
+
+result<void> session::tend(const call& limits) {
+  const std::unique_lock lock{guard_, std::try_to_lock};
+  return lock ? connect(limits) : result<void>{};
+}
+
+bool session::is_gone() const {
+  const std::unique_lock lock{guard_, std::try_to_lock};
+  return lock && (!connection_ || connection_->is_stale());
 }
 
 void session::close() noexcept {
@@ -187,7 +197,7 @@ result<void> session::renew(std::span<renewal> batch, depth how, const call& lim
   beliefs_.proven(asked);
   has_mail = there->front().number(0) != 0;
   std::vector<std::size_t> due;
-  if (how == depth::proof) {
+  if (how == depth::proof || has_mail) {  // one of these may be what was revoked
     for (std::size_t i = 0; i < batch.size(); ++i) due.push_back(i);
   } else {
     due = answer_from_proof(batch, asked.at);

@@ -99,6 +99,10 @@ class session {
   result<void> renew(std::span<renewal> batch, depth how, const call& limits, bool& has_mail);
   // Connects again, if need be: without its session a client's waiters count as dead.
   result<void> revive(const call& limits);
+  // The same, unless somebody else is at it just now. Does not wait for them.
+  result<void> tend(const call& limits);
+  // Has the connection ended? Asks nobody, and waits for nobody.
+  bool is_gone() const;
   // The connection goes, and with it the user lock.
   void close() noexcept;
 
@@ -124,7 +128,7 @@ class session {
   server_version version_;
   beliefs beliefs_;
 
-  std::mutex guard_;  // of what follows: one renewal at a time
+  mutable std::mutex guard_;  // of what follows: one renewal at a time
   std::unique_ptr<connection> connection_;
   identity last_;  // of the connection before
 };

@@ -179,6 +179,10 @@ void one_name(statements& out) {
       "AND "
       "seq=?",
       "", true};
+  out.shrink_entry = {
+      "UPDATE holdfast_entry SET state=0,mode=?,weight=?,was='' WHERE space=0 AND name=? AND "
+      "client=? AND seq=?",
+      "", true};
   out.touch_entry = {
       "UPDATE holdfast_entry SET expires=? WHERE space=0 AND name=? AND client=? AND seq=?", "",
       true};
@@ -272,7 +276,9 @@ void looking(statements& out) {
   out.list = {
       fmt::format(
           "SELECT {0} FROM (SELECT * FROM holdfast_lock WHERE name>=? AND LEFT(name,?)=? AND "
-          "(expires>{1} OR more>0) ORDER BY name LIMIT ?) l {2} ORDER BY l.name,e.turn,e.place",
+          "(expires>{1} OR (more>0 AND EXISTS (SELECT 1 FROM holdfast_entry h WHERE h.space=0 AND "
+          "h.name=holdfast_lock.name AND h.state IN (0,1,3) AND h.expires>{1}))) ORDER BY name "
+          "LIMIT ?) l {2} ORDER BY l.name,e.turn,e.place",
           pair, now_us, joined),
       pair_types};
   // 0 when nobody holds it; and when the first of the holders ends.
@@ -297,10 +303,11 @@ void sessions(statements& out) {
                   fmt::format(fmt::runtime(lock_of_session), ""), now_us),
       "uuu"};
   out.note_gone = {"UPDATE holdfast_session SET gone=? WHERE client=?", "", true};
-  out.insert_gone = {
-      fmt::format(
-          "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'',0,{0},{0})",
-          now_us),
+  // Of one whose row is missing, to have a row to lock. Not INSERT IGNORE: see insert_row.
+  out.insert_session = {
+      fmt::format("INSERT INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'',0,0,{}) "
+                  "ON DUPLICATE KEY UPDATE gone=gone",
+                  now_us),
       "", true};
   out.leave_session = {"DELETE FROM holdfast_session WHERE client=?", "", true};
   out.take_lock = {"SELECT GET_LOCK(?,?)", "u"};
@@ -334,8 +341,11 @@ void being_told(statements& out) {
               "ubuuuuuuuuiuu"};
   out.delete_mail = {"DELETE FROM holdfast_entry WHERE space=2 AND name=? AND client=? AND seq=?",
                      "", true};
+  out.is_observing = {
+      "SELECT 1 FROM holdfast_entry WHERE space=0 AND name=? AND client=? AND seq=? AND state=2",
+      "u"};
   out.delete_observer = {
-      "DELETE FROM holdfast_entry WHERE space=? AND name=? AND client=? AND seq=? AND state=2", "",
+      "DELETE FROM holdfast_entry WHERE space=1 AND name=? AND client=? AND seq=? AND state=2", "",
       true};
   // Waiters of this client of whom a holder has no session any more.
   const auto absent = [](std::string_view of) {
@@ -351,7 +361,6 @@ void being_told(statements& out) {
           "h.state IN (0,3) WHERE w.client=? AND w.state=1 AND h.expires>{0} AND h.grace>0 AND {2}",
           now_us, absent("l."), absent("h.")),
       "u"};
-  out.is_known = {"SELECT COUNT(*) FROM information_schema.processlist WHERE ID=? AND HOST=?", "u"};
   out.is_galera = {"SHOW VARIABLES LIKE 'wsrep_on'", "bb"};
 }
 
@@ -388,18 +397,25 @@ void counters(statements& out) {
 }
 
 void sweeping(statements& out) {
+  // The sweepers' own row: `gone` is when one last began, `host` the name that it came to.
+  out.insert_sweep = {
+      "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'',0,0,0)", "",
+      true};
   out.claim_sweep = {
       fmt::format("UPDATE holdfast_session SET gone={0} WHERE client=? AND gone<{0}-?", now_us), "",
       true};
-  out.insert_sweep = {
-      "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'(sweeper)',0,0,0)",
-      "", true};
+  out.swept_so_far = {"SELECT host FROM holdfast_session WHERE client=?", "b"};
+  out.end_sweep = {
+      fmt::format("UPDATE holdfast_session SET gone={}-?,host=? WHERE client=?", now_us), "", true};
   // A fence ahead of the clock (which was put back) stays: the name's next token must not be older.
   const auto is_free = fmt::format("more=0 AND expires<{0} AND since<{0}-? AND fence<{0}", now_us);
-  out.free_rows = {fmt::format("SELECT name FROM holdfast_lock WHERE name>? AND {} ORDER BY name "
-                               "LIMIT {}",
-                               is_free, statements::swept_at_once),
-                   "b"};
+  // So many names, whatever they are: a statement that looked for free ones might not come to an end in time.
+  out.some_rows = {
+      fmt::format("SELECT name,{},more>0 AND NOT EXISTS (SELECT 1 FROM holdfast_entry e WHERE "
+                  "e.space=0 AND e.name=l.name) FROM holdfast_lock l WHERE name>? ORDER BY name "
+                  "LIMIT {}",
+                  is_free, statements::swept_at_once),
+      "buu"};
   std::string names = "?";
   for (std::size_t i = 1; i < statements::sizes.front(); ++i) names += ",?";
   out.delete_rows = {
@@ -415,7 +431,7 @@ void sweeping(statements& out) {
                   "ubbu"};
   out.old_sessions = {
       fmt::format(
-          "SELECT client FROM holdfast_session WHERE since<{}-? AND pid<>0 AND IS_FREE_LOCK({}) "
+          "SELECT client FROM holdfast_session WHERE since<{}-? AND client<>? AND IS_FREE_LOCK({}) "
           "LIMIT {}",
           now_us, fmt::format(fmt::runtime(lock_of_session), ""), statements::swept_at_once),
       "b"};

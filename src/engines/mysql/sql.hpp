@@ -97,26 +97,28 @@ struct statements {
   // One name, under its row's lock.
   statement lock_row, insert_row, update_row, entries, more_waiters, before_me;
   statement waits_next, hand_over, queue_again, who_is_ahead;
-  statement insert_entry, grant_entry, confirm_entry, touch_entry, delete_entry, delete_expired;
+  statement insert_entry, grant_entry, confirm_entry, shrink_entry, touch_entry, delete_entry,
+      delete_expired;
   // Looking, without locks.
   statement find_owner, inspect, list, version;
   // Sessions.
-  statement join_session, look_at_session, note_gone, insert_gone, leave_session;
+  statement join_session, look_at_session, note_gone, insert_session, leave_session;
   statement take_lock, free_lock, who_has_lock, is_there;
   statement names_of_client;
   // Renewal, of 1, 8 or 64 at a time.
   static constexpr std::array<std::size_t, 3> sizes{64, 8, 1};
   std::array<statement, 3> renew_rows, renew_entries, check_rows, check_entries;
   // Being told.
-  statement watch_for_news, news, absent_holders, delete_mail, delete_observer;
-  statement is_known, is_galera;
+  statement watch_for_news, news, absent_holders, delete_mail;
+  statement is_observing, delete_observer;  // of a lock; of a counter
+  statement is_galera;
   // Counters.
   statement read_counter, lock_counter, insert_counter, update_counter, delete_counter, observers;
   statement insert_observer;
   // Sweeping.
   static constexpr std::size_t swept_at_once = 512;
-  statement claim_sweep, insert_sweep, free_rows, delete_rows, stale_names, old_sessions, old_mail,
-      old_counters;
+  statement insert_sweep, claim_sweep, swept_so_far, end_sweep;
+  statement some_rows, delete_rows, stale_names, old_sessions, old_mail, old_counters;
   statement delete_session, delete_old_counter;
 };
 

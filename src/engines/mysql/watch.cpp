@@ -6,6 +6,7 @@
 #include "engines/mysql/mysql_engine.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace holdfast::engines::mysql {
 
@@ -154,14 +155,22 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
                                   std::uint64_t number) noexcept {
   if (!ear_) return;
   ear_->unobserve(number);
-  const std::uint64_t where = kind == watch_kind::lock ? 0 : 1;
-  workers_.post([this, where, name = std::string{name}, number] {
+  workers_.post([this, kind, name = std::string{name}, number] {
     call limits;
     limits.deadline = std::chrono::steady_clock::now() + 5s;
-    if (auto on = plain_.take(limits, name))
-      static_cast<void>(
-          (*on)->run(sql().delete_observer,
-                     {where, std::string_view{name}, std::string_view{session_.client()}, number}));
+    const std::string_view me = session_.client();
+    const std::array<parameter, 3> which{std::string_view{name}, me, number};
+    bool is_there = false;
+    if (auto on = plain_.take(limits, name); on && kind == watch_kind::lock) {
+      const auto found = (*on)->ask(sql().is_observing, which);
+      is_there = found && !found->empty();
+    } else if (on) {
+      static_cast<void>((*on)->run(sql().delete_observer, which));
+    }
+    // Mostly it is gone with the change that it was told of. Else the row of the lock counts it.
+    if (is_there)
+      static_cast<void>(with_book(name, owner_id{client_, number}, 0, limits,
+                                  [&](book& at) { return at.stop_observing(me, number); }));
   });
 }
 

@@ -1,6 +1,8 @@
 #include "engines/mysql/watchdog.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace holdfast::engines::mysql {
 
@@ -15,14 +17,18 @@ std::int64_t to_ns(watchdog::steady_time t) {
 
 }  // namespace
 
-watchdog::leash::leash(watchdog& by, int socket) : by_(by), socket_(socket) {
+watchdog::leash::leash(watchdog& by, int socket)
+    : by_(by), socket_(::fcntl(socket, F_DUPFD_CLOEXEC, 0)) {
   const std::lock_guard lock{by_.guard_};
   by_.all_.insert(this);
 }
 
 watchdog::leash::~leash() {
-  const std::lock_guard lock{by_.guard_};
-  by_.all_.erase(this);
+  {
+    const std::lock_guard lock{by_.guard_};
+    by_.all_.erase(this);
+  }
+  if (socket_ >= 0) ::close(socket_);
 }
 
 void watchdog::leash::arm(steady_time until) noexcept {

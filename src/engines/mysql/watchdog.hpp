@@ -27,6 +27,8 @@ class watchdog {
     leash(const leash&) = delete;
     leash& operator=(const leash&) = delete;
     ~leash();
+    // False when the process has no file descriptor left.
+    bool is_on() const noexcept { return socket_ >= 0; }
 
     void arm(steady_time until) noexcept;
     // Was it cut? Then it is of no further use.
@@ -38,6 +40,7 @@ class watchdog {
    private:
     friend class watchdog;
     watchdog& by_;
+    // Our own: the driver closes its one whenever it likes, and the number may be somebody else's at once.
     const int socket_;
     std::atomic<std::int64_t> due_{0};  // steady ns; 0: not armed, -1: cut
   };

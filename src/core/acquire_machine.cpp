@@ -170,14 +170,17 @@ acquire_machine::step acquire_machine::pause(error why, step after, steady_time 
     pause_length_ = std::min(pause_length_ * 2, longest_pause);
   }
   const bool stopping = stop_.stop_requested();
-  const auto until = now + jittered(pause_length_, ask_.owner);
-  if (stopping || until >= std::min(patience_ends_, bounds_.deadline)) {
+  const auto end = std::min(patience_ends_, bounds_.deadline);
+  if (stopping || now >= end) {
     const bool known = queued_ || after == step::settle;
-    failure_ = stopping || after == step::settle ? unanswered(why, now) : std::move(why);
+    // Whose wait is over has timed out: that the store was away just then is no other answer.
+    const bool timed_out = waited_ && out_of_time(now);
+    failure_ =
+        stopping || timed_out || after == step::settle ? unanswered(why, now) : std::move(why);
     return known ? give_up() : finish();
   }
   after_pause_ = after;
-  pause_until_ = until;
+  pause_until_ = std::min(now + jittered(pause_length_, ask_.owner), end);
   return call_for_ = step::pause;
 }
 

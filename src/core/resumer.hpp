@@ -1,8 +1,8 @@
 // A thread for user code, which runs in the order in which it was posted. Started with the first of it.
 //
 // A client has three: one on which coroutines go on when the caller named no other place, one for the callbacks of
-// lost(), one for the observer. Apart from each other and from the driver on purpose: user code that blocks must not cost
-// a lease its renewal, nor its holder the news of a loss.
+// lost(), one for the observer. Apart from each other and from the driver on purpose: user code that blocks must not
+// cost a lease its renewal, nor its holder the news of a loss.
 #pragma once
 
 #include <condition_variable>

@@ -121,7 +121,7 @@ TEST_F(etcd_contract, left_upgrade_leaves_what_it_replaced) {
     const auto in = a.verbs->enter(ask, within(patience));
     ASSERT_TRUE(is_ok(in));
     ASSERT_EQ(in->what, granted ? entered::kind::granted : entered::kind::waiting);
-    ticket queue_entry{ask.name, ask.owner};
+    ticket place{ask.name, ask.owner};
     place.replacing = true;
     ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
     const auto found = a.verbs->settle(ask, within(patience));

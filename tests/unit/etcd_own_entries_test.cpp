@@ -6,7 +6,7 @@
 namespace holdfast::engines::etcd {
 namespace {
 
-class etcd_book : public ::testing::Test {
+class etcd_own_entries : public ::testing::Test {
  protected:
   own_entries::ref enter(std::string_view name = "a") {
     request ask;
@@ -22,11 +22,11 @@ class etcd_book : public ::testing::Test {
     all_.drop(*which, is_gone);
   }
 
-  book all_;
+  own_entries all_;
   std::uint64_t last_ = 0;
 };
 
-TEST_F(etcd_book, the_smallest_free_slot_is_taken) {
+TEST_F(etcd_own_entries, the_smallest_free_slot_is_taken) {
   const auto one = enter(), two = enter(), three = enter(), other = enter("b");
   EXPECT_EQ(one->slot, 0U);
   EXPECT_EQ(two->slot, 1U);
@@ -37,7 +37,7 @@ TEST_F(etcd_book, the_smallest_free_slot_is_taken) {
   EXPECT_EQ(enter()->slot, 3U);
 }
 
-TEST_F(etcd_book, slot_of_one_that_is_leaving_is_not_free) {
+TEST_F(etcd_own_entries, slot_of_one_that_is_leaving_is_not_free) {
   const auto one = enter();
   ASSERT_TRUE(all_.begin_release(*one));
   EXPECT_EQ(enter()->slot, 1U);
@@ -45,7 +45,7 @@ TEST_F(etcd_book, slot_of_one_that_is_leaving_is_not_free) {
   EXPECT_EQ(enter()->slot, 0U);
 }
 
-TEST_F(etcd_book, slot_is_given_up_when_its_key_may_be_there_or_come_yet) {
+TEST_F(etcd_own_entries, slot_is_given_up_when_its_key_may_be_there_or_come_yet) {
   const auto lost = enter();
   drop(lost, false);
   const auto doubtful = enter();
@@ -55,7 +55,7 @@ TEST_F(etcd_book, slot_is_given_up_when_its_key_may_be_there_or_come_yet) {
   EXPECT_EQ(enter()->slot, 2U);
 }
 
-TEST_F(etcd_book, slot_is_given_back_once) {
+TEST_F(etcd_own_entries, slot_is_given_back_once) {
   const auto one = enter();
   drop(one);
   const auto two = enter();

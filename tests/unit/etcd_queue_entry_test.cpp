@@ -29,13 +29,13 @@ key_parts parts(lock_mode mode = lock_mode::exclusive) {
   return out;
 }
 
-place read(const std::string& key, std::string_view value = {}, std::int64_t created = 7,
-           std::int64_t modified = 7) {
+queue_entry read(const std::string& key, std::string_view value = {}, std::int64_t created = 7,
+                 std::int64_t modified = 7) {
   return read_queue_entry(
       stored_key{key, value, created, modified, 0x694d7b0c1d2e3f40, created == modified ? 1 : 2});
 }
 
-TEST(etcd_place, what_is_written_is_read_back) {
+TEST(etcd_queue_entry, what_is_written_is_read_back) {
   for (const auto mode :
        {lock_mode::exclusive, lock_mode::shared, lock_mode::upgradeable, lock_mode::permits}) {
     const auto asked = parts(mode);
@@ -56,11 +56,11 @@ TEST(etcd_place, what_is_written_is_read_back) {
   }
 }
 
-TEST(etcd_place, key_begins_as_those_of_other_clients_do) {
+TEST(etcd_queue_entry, key_begins_as_those_of_other_clients_do) {
   EXPECT_TRUE(make_key("", "a", parts()).starts_with("a/694d7b0c1d2e3f40-"));
 }
 
-TEST(etcd_place, hosts_cannot_break_out_of_the_key) {
+TEST(etcd_queue_entry, hosts_cannot_break_out_of_the_key) {
   for (const auto* host : {"a/b", "a-b-c", "%2f", "", "caf\xc3\xa9"}) {
     auto asked = parts();
     asked.host = host;
@@ -70,13 +70,13 @@ TEST(etcd_place, hosts_cannot_break_out_of_the_key) {
   }
 }
 
-TEST(etcd_place, upgrades_say_what_they_replace) {
+TEST(etcd_queue_entry, upgrades_say_what_they_replace) {
   auto asked = parts();
   asked.replaces = 0x5f;
   EXPECT_EQ(read(make_key("", "a", asked)).replaces, 0x5f);
 }
 
-TEST(etcd_place, marks_are_read_and_the_label_stays_apart) {
+TEST(etcd_queue_entry, marks_are_read_and_the_label_stays_apart) {
   const auto key = make_key("", "a", parts());
   marks granted;
   granted.granted = true;
@@ -97,7 +97,7 @@ TEST(etcd_place, marks_are_read_and_the_label_stays_apart) {
   EXPECT_EQ(make_value("me", {}), "me") << "an election's value is the value";
 }
 
-TEST(etcd_place, touched_without_a_mark_is_overtaken) {
+TEST(etcd_queue_entry, touched_without_a_mark_is_overtaken) {
   const auto key = make_key("", "a", parts());
   EXPECT_FALSE(read(key, "", 7, 7).overtaken());
   EXPECT_TRUE(read(key, "", 7, 9).overtaken());
@@ -118,7 +118,7 @@ marks tag() {
   return out;
 }
 
-TEST(etcd_place, keys_that_are_used_again_have_their_owner_in_the_value) {
+TEST(etcd_queue_entry, keys_that_are_used_again_have_their_owner_in_the_value) {
   auto later = reused();
   later.owner.sequence = 0x2b;
   later.since_ms += 1000;
@@ -140,7 +140,7 @@ TEST(etcd_place, keys_that_are_used_again_have_their_owner_in_the_value) {
   EXPECT_EQ(read(key, "garbage").owner.sequence, 0U) << "a key of ours all the same";
 }
 
-TEST(etcd_place, called_is_not_overtaken_until_it_is_touched_again) {
+TEST(etcd_queue_entry, called_is_not_overtaken_until_it_is_touched_again) {
   auto with = tag();
   with.called = 3;
   const auto key = make_key("", "a", reused());
@@ -154,7 +154,7 @@ TEST(etcd_place, called_is_not_overtaken_until_it_is_touched_again) {
   EXPECT_TRUE(touched.overtaken());
 }
 
-TEST(etcd_place, successors_are_told_and_read_back) {
+TEST(etcd_queue_entry, successors_are_told_and_read_back) {
   const auto key = make_key("locks/", "a", reused());
   const auto next = make_key("locks/", "a", reused(1));
   auto with = tag();
@@ -174,7 +174,7 @@ TEST(etcd_place, successors_are_told_and_read_back) {
   EXPECT_EQ(got.successors[1].created, 0x1f);
 }
 
-TEST(etcd_place, successors_that_make_no_sense_end_the_list) {
+TEST(etcd_queue_entry, successors_that_make_no_sense_end_the_list) {
   const auto key = make_key("", "a", parts());
   const auto successors = [&](std::string_view text) {
     return read(key, std::string{"\0t=7 n=", 7}.append(text), 7, 12).successors.size();
@@ -189,7 +189,7 @@ TEST(etcd_place, successors_that_make_no_sense_end_the_list) {
   EXPECT_EQ(successors(",b:1:5:5"), 0U);
 }
 
-TEST(etcd_place, keys_of_others_are_exclusive) {
+TEST(etcd_queue_entry, keys_of_others_are_exclusive) {
   auto half = make_key("", "a", parts(lock_mode::shared));
   half.resize(half.size() / 2);
   for (const auto& key : {std::string{"a/694d7b0c1d2e3f40"}, std::string{"a/x"}, std::string{"a/"},
@@ -203,13 +203,13 @@ TEST(etcd_place, keys_of_others_are_exclusive) {
   }
 }
 
-TEST(etcd_place, permits_beyond_the_capacity_are_no_permits) {
+TEST(etcd_queue_entry, permits_beyond_the_capacity_are_no_permits) {
   auto asked = parts(lock_mode::permits);
   asked.weight = 11;
   EXPECT_TRUE(read(make_key("", "a", asked)).foreign);
 }
 
-TEST(etcd_place, names_never_meet) {
+TEST(etcd_queue_entry, names_never_meet) {
   std::set<std::string> keys;
   std::vector<key_range> ranges;
   auto names = good_names();
@@ -225,14 +225,14 @@ TEST(etcd_place, names_never_meet) {
         << key;
 }
 
-TEST(etcd_place, counters_are_no_locks) {
+TEST(etcd_queue_entry, counters_are_no_locks) {
   EXPECT_EQ(name_in("", counter_key("", "a")), std::nullopt);
   EXPECT_EQ(name_in("p/", counter_key("p/", "a/b")), std::nullopt);
   EXPECT_EQ(name_in("p/", "q/a/1"), std::nullopt);
   EXPECT_EQ(name_in("", "alone"), std::nullopt);
 }
 
-TEST(etcd_place, ranges_end_where_they_should) {
+TEST(etcd_queue_entry, ranges_end_where_they_should) {
   EXPECT_EQ(keys_of("", "a").first, "a/");
   EXPECT_EQ(keys_of("", "a").end, "a0");
   EXPECT_EQ(keys_from("ab").end, "ac");

@@ -22,8 +22,8 @@ result<grpc::reply> status(grpc::status code, std::string message = {}) {
 }
 result<grpc::reply> failure(errc code) { return error{code, "because"}; }
 
-TEST(etcd_tries, an_answer_is_an_answer) {
-  tries one{3, true, true};
+TEST(etcd_retry_policy, an_answer_is_an_answer) {
+  retry_policy one{3, true, true};
   EXPECT_EQ(one.judge(status(grpc::status::ok), true), step::done);
   EXPECT_EQ(one.judge(status(grpc::status::permission_denied), true), step::done);
 }
@@ -42,34 +42,34 @@ TEST(etcd_errors, refusals_of_this_very_request_are_certain) {
   EXPECT_FALSE(certain(grpc::status::internal, "anything")) << "not understood";
 }
 
-TEST(etcd_tries, only_what_may_be_done_twice_is_asked_twice) {
-  tries repeatable{3, true, false}, once{3, false, false};
+TEST(etcd_retry_policy, only_what_may_be_done_twice_is_asked_twice) {
+  retry_policy repeatable{3, true, false}, once{3, false, false};
   EXPECT_EQ(repeatable.judge(failure(errc::outcome_unknown), true), step::again);
   EXPECT_EQ(once.judge(failure(errc::outcome_unknown), true), step::done);
-  tries once_more{3, false, false};
+  retry_policy once_more{3, false, false};
   EXPECT_EQ(once_more.judge(failure(errc::unavailable), true), step::again) << "it was not sent";
   EXPECT_EQ(once_more.judge(status(grpc::status::unavailable, "etcdserver: leader changed"), true),
             step::done);
 }
 
-TEST(etcd_tries, an_unknown_fate_is_not_forgotten) {
-  tries one{2, true, false};
+TEST(etcd_retry_policy, an_unknown_fate_is_not_forgotten) {
+  retry_policy one{2, true, false};
   EXPECT_EQ(one.judge(failure(errc::outcome_unknown), true), step::again);
   EXPECT_EQ(one.judge(failure(errc::unavailable), false), step::done);
   EXPECT_TRUE(one.is_unsure());
   EXPECT_TRUE(fails_with(one.conclude(failure(errc::unavailable)), errc::outcome_unknown));
 }
 
-TEST(etcd_tries, a_dead_cluster_is_given_up_after_two_rounds) {
-  tries one{3, true, false};
+TEST(etcd_retry_policy, a_dead_cluster_is_given_up_after_two_rounds) {
+  retry_policy one{3, true, false};
   for (int i = 0; i < 5; ++i)
     EXPECT_NE(one.judge(failure(errc::unavailable), true), step::done) << i;
   EXPECT_EQ(one.judge(failure(errc::unavailable), true), step::done);
   EXPECT_TRUE(fails_with(one.conclude(failure(errc::unavailable)), errc::unavailable));
 }
 
-TEST(etcd_tries, an_overloaded_cluster_is_given_time) {
-  tries one{1, false, false};
+TEST(etcd_retry_policy, an_overloaded_cluster_is_given_time) {
+  retry_policy one{1, false, false};
   EXPECT_EQ(one.judge(status(grpc::status::unknown, "etcdserver: too many requests"), true),
             step::pause);
   EXPECT_FALSE(one.is_unsure()) << "it was not done";
@@ -77,18 +77,18 @@ TEST(etcd_tries, an_overloaded_cluster_is_given_time) {
             step::done);
 }
 
-TEST(etcd_tries, an_old_login_is_renewed_once) {
-  tries one{1, false, true};
+TEST(etcd_retry_policy, an_old_login_is_renewed_once) {
+  retry_policy one{1, false, true};
   const auto old = status(grpc::status::unauthenticated, "etcdserver: invalid auth token");
   EXPECT_EQ(one.judge(old, true), step::login);
   EXPECT_EQ(one.judge(old, true), step::done);
-  tries nobody{1, false, false};
+  retry_policy nobody{1, false, false};
   EXPECT_EQ(nobody.judge(old, true), step::done);
 }
 
-TEST(etcd_tries, one_of_several_members_gets_a_second_and_then_more) {
+TEST(etcd_retry_policy, one_of_several_members_gets_a_second_and_then_more) {
   const steady_time now{1h};
-  tries several{3, true, false}, alone{1, true, false};
+  retry_policy several{3, true, false}, alone{1, true, false};
   EXPECT_EQ(several.until(now, now + 5s), now + 1s);
   EXPECT_EQ(several.until(now, now + 500ms), now + 500ms);
   EXPECT_EQ(alone.until(now, now + 5s), now + 5s);

@@ -1,4 +1,4 @@
-#include "engines/grant_rule.hpp"
+#include "engines/common/grant_rule.hpp"
 
 #include <holdfast/engine.hpp>
 

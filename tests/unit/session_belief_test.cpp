@@ -1,4 +1,4 @@
-#include "engines/session_belief.hpp"
+#include "engines/common/session_belief.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 // what it alone can say: capabilities, upkeep, views.
 #pragma once
 
-#include "engines/common/awaiting.hpp"
+#include "engines/common/blocking_completion.hpp"
 #include "engines/common/operation.hpp"
 
 #include <holdfast/engine.hpp>
@@ -82,14 +82,14 @@ class remote_engine : public engine {
   result<progress> await(const ticket& place, const call& limits) final {
     call without_deadline;
     without_deadline.stop = limits.stop;
-    awaiting<progress> done;
+    blocking_completion<progress> done;
     start_await(place, without_deadline, done);
     if (!done.is_there_by(limits.deadline)) end_await(place);  // or the news is on its way already
     return done.get();
   }
   result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                      const call& limits) final {
-    awaiting<void> done;
+    blocking_completion<void> done;
     start_watch(kind, name, seen, limits, done);
     return done.get();
   }

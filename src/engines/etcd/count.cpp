@@ -2,7 +2,7 @@
 // lease of its own forgets a counter that nobody changes any more.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include "engines/counter_rule.hpp"
+#include "engines/common/counter_rule.hpp"
 
 #include <charconv>
 

@@ -1,6 +1,6 @@
 #include "engines/etcd/lock_queue.hpp"
 
-#include "engines/grant_rule.hpp"
+#include "engines/common/grant_rule.hpp"
 
 #include <algorithm>
 

@@ -24,7 +24,7 @@
 //   c=HEX         called to look at the queue, by a value of this version
 #pragma once
 
-#include "engines/modes.hpp"
+#include "engines/common/modes.hpp"
 
 #include <holdfast/engine.hpp>
 

@@ -1,7 +1,7 @@
 // Changing the mode of what is held.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include "engines/grant_rule.hpp"
+#include "engines/common/grant_rule.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>

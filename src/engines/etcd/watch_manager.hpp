@@ -12,9 +12,9 @@
 // Of the driver's thread, but for the few that say otherwise.
 #pragma once
 
+#include "engines/common/wait_registry.hpp"
 #include "engines/etcd/own_entries.hpp"
 #include "engines/etcd/queue_cache.hpp"
-#include "engines/waits.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -28,7 +28,7 @@
 namespace holdfast::engines::etcd {
 
 struct its_turn {};  // what a waiter is told; the rest is in its entry
-using wait_registry = waits<its_turn, net::reactor>;
+using wait_registry = engines::wait_registry<its_turn, net::reactor>;
 
 class watch_manager {
  public:

@@ -1,5 +1,5 @@
 // Counters, and watching over a lock's holders or a counter.
-#include "engines/counter_rule.hpp"
+#include "engines/common/counter_rule.hpp"
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>

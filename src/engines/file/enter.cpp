@@ -1,6 +1,6 @@
 // enter and settle: the uncontended path, and the queue.
+#include "engines/common/grant_rule.hpp"
 #include "engines/file/file_engine.hpp"
-#include "engines/grant_rule.hpp"
 
 #include <fmt/format.h>
 

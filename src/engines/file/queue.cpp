@@ -1,8 +1,8 @@
 // locked_shard: holders, waiters and watchers of one record, and the grant rule.
 #include "engines/file/shard.hpp"
 
+#include "engines/common/grant_rule.hpp"
 #include "engines/file/recovery.hpp"
-#include "engines/grant_rule.hpp"
 
 namespace holdfast::engines::file {
 

@@ -1,7 +1,7 @@
 // release, renew, downgrade: what a holder does.
 #include "engines/file/file_engine.hpp"
 
-#include "engines/modes.hpp"
+#include "engines/common/modes.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #include "engines/memory/store.hpp"
 
-#include "engines/grant_rule.hpp"
-#include "engines/modes.hpp"
+#include "engines/common/grant_rule.hpp"
+#include "engines/common/modes.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // The store's other half: what operators see, and counters.
-#include "engines/counter_rule.hpp"
+#include "engines/common/counter_rule.hpp"
 #include "engines/memory/store.hpp"
 
 #include <algorithm>

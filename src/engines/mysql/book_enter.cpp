@@ -1,5 +1,5 @@
 // Asking, queueing up, being let in.
-#include "engines/grant_rule.hpp"
+#include "engines/common/grant_rule.hpp"
 #include "engines/mysql/book_parts.hpp"
 
 #include <algorithm>

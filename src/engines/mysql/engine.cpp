@@ -77,8 +77,7 @@ result<void> mysql_engine::begin(const call& limits) {
   if (!session_.has_user_locks()) return {};
   // Without a grace nobody asks often enough to hear of revocations in time.
   const bool always = session_.grace() == 0ns;
-  ear_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, clock_, listener_, client_,
-                                    always);
+  ear_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, listener_, client_, always);
   if (always) static_cast<void>(ear_->ensure(limits));
   return {};
 }

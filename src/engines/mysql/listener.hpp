@@ -37,13 +37,12 @@ class listener {
   };
 
   // `always`: also while nobody waits, to hear of revocations.
-  listener(const settings& how, watchdog& by, session& whose, waits& who, const class clock& time,
-           engine_listener& to, std::array<std::uint64_t, 2> client, bool always)
+  listener(const settings& how, watchdog& by, session& whose, waits& who, engine_listener& to,
+           std::array<std::uint64_t, 2> client, bool always)
       : how_(how),
         by_(by),
         session_(whose),
         waits_(who),
-        clock_(time),
         to_(to),
         client_(client),
         always_(always) {}
@@ -79,7 +78,6 @@ class listener {
   watchdog& by_;
   session& session_;
   waits& waits_;
-  const class clock& clock_;
   engine_listener& to_;
   const std::array<std::uint64_t, 2> client_;
   const bool always_;

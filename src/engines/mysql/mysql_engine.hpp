@@ -6,6 +6,7 @@
 // acquires never costs a held lease.
 #pragma once
 
+#include "engines/common/watch_loop.hpp"
 #include "engines/mysql/book.hpp"
 #include "engines/mysql/listener.hpp"
 #include "engines/mysql/pool.hpp"
@@ -13,7 +14,6 @@
 #include "engines/mysql/waits.hpp"
 #include "engines/mysql/watchdog.hpp"
 #include "engines/mysql/workers.hpp"
-#include "engines/watching.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -166,9 +166,9 @@ class mysql_engine final : public engine {
   error not_held(std::string_view name, const owner_id& owner) const;
 
   // Watching (watch.cpp).
-  result<engines::watching::sight> look_at(watch_kind kind, std::string_view name,
-                                           std::uint64_t seen, std::uint64_t number,
-                                           const call& limits);
+  result<engines::watch_loop::sight> look_at(watch_kind kind, std::string_view name,
+                                             std::uint64_t seen, std::uint64_t number,
+                                             const call& limits);
   void stop_observing(watch_kind kind, std::string_view name, std::uint64_t number) noexcept;
   void tell_observers_of_counter(connection& on, std::string_view name);
   result<counter> change_counter(connection& on, const counter_request& ask);

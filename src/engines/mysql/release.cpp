@@ -2,7 +2,7 @@
 #include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
-#include "engines/modes.hpp"
+#include "engines/common/modes.hpp"
 #include "support/fork.hpp"
 #include "support/text.hpp"
 

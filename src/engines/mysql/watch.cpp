@@ -1,6 +1,6 @@
 // Counters, and being told of changes.
-#include "engines/common/awaiting.hpp"
-#include "engines/counter_rule.hpp"
+#include "engines/common/blocking_completion.hpp"
+#include "engines/common/counter_rule.hpp"
 #include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
 #include "engines/mysql/mysql_engine.hpp"
@@ -104,10 +104,10 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
 // ---- watching
 
 // Registers as an observer, and then looks: what changes in between finds us registered.
-result<engines::watching::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
-                                                       std::uint64_t seen, std::uint64_t number,
-                                                       const call& limits) {
-  engines::watching::sight out;
+result<engines::watch_loop::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
+                                                         std::uint64_t seen, std::uint64_t number,
+                                                         const call& limits) {
+  engines::watch_loop::sight out;
   std::uint64_t version = 0;
   nanoseconds until = longest_look;
   const std::string_view me = session_.client();
@@ -175,11 +175,11 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
 }
 
 // Told by its listener, where there is one; else it asks, ever less often. Looks on a worker, because that blocks.
-class mysql_engine::watching final : public engines::watching {
+class mysql_engine::watching final : public engines::watch_loop {
  public:
   watching(mysql_engine& in, watch_kind kind, std::string_view name, std::uint64_t seen,
            const call& limits, completion<void>& done)
-      : engines::watching(in.clock_, limits, done),
+      : engines::watch_loop(in.clock_, limits, done),
         in_(in),
         kind_(kind),
         name_(name),
@@ -228,7 +228,7 @@ void mysql_engine::start_watch(watch_kind kind, std::string_view name, std::uint
 
 result<void> mysql_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                                  const call& limits) {
-  awaiting<void> done;
+  blocking_completion<void> done;
   start_watch(kind, name, seen, limits, done);
   return done.get();
 }

@@ -424,7 +424,7 @@ void foreign::start_watch(watch_kind kind, std::string_view name, std::uint64_t 
 
 result<void> foreign::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                             const call& limits) {
-  awaiting<void> done;
+  blocking_completion<void> done;
   start_watch(kind, name, seen, limits, done);
   return done.get();
 }

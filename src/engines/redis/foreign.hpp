@@ -8,7 +8,7 @@
 // believed for its ttl from before it was asked for.
 #pragma once
 
-#include "engines/common/awaiting.hpp"
+#include "engines/common/blocking_completion.hpp"
 #include "engines/redis/doubts.hpp"
 #include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"

@@ -1,6 +1,6 @@
 #include "engines/redis/native.hpp"
 
-#include "engines/common/awaiting.hpp"
+#include "engines/common/blocking_completion.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
 
@@ -182,7 +182,7 @@ void native::start_undo(const request& ask, const call& limits, error why,
 }
 
 result<std::vector<grant>> native::enter_all(std::span<const request> asks, const call& limits) {
-  awaiting<std::vector<grant>> done;
+  blocking_completion<std::vector<grant>> done;
   start_enter_all(asks, limits, done);
   return done.get();
 }

@@ -18,11 +18,11 @@
 // What was learned in one session says nothing in the next: that may be another server, with another clock.
 #pragma once
 
-#include "engines/modes.hpp"
+#include "engines/common/modes.hpp"
+#include "engines/common/session_belief.hpp"
 #include "engines/redis/doubts.hpp"
 #include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
-#include "engines/session_belief.hpp"
 
 #include <holdfast/engine.hpp>
 

@@ -1,8 +1,8 @@
 // The native layout for those who look: operators, counters, and whoever watches for a change.
-#include "engines/common/awaiting.hpp"
+#include "engines/common/blocking_completion.hpp"
+#include "engines/common/watch_loop.hpp"
 #include "engines/redis/diagnose.hpp"
 #include "engines/redis/native.hpp"
-#include "engines/watching.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -103,17 +103,17 @@ void native::start_count(const counter_request& ask, const call& limits,
 
 result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                            const call& limits) {
-  awaiting<void> done;
+  blocking_completion<void> done;
   start_watch(kind, name, seen, limits, done);
   return done.get();
 }
 
 // The store is asked to tell us, and for the version, in one script.
-class native::watching final : public engines::watching {
+class native::watching final : public engines::watch_loop {
  public:
   watching(native& in, watch_kind kind, std::string_view name, std::uint64_t seen,
            const call& limits, completion<void>& done)
-      : engines::watching(in.clock_, limits, done),
+      : engines::watch_loop(in.clock_, limits, done),
         in_(in),
         kind_(kind),
         name_(name),

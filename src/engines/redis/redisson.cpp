@@ -379,7 +379,7 @@ void redisson::start_await(const ticket& place, const call& limits,
 }
 
 result<progress> redisson::await(const ticket& place, const call& limits) {
-  awaiting<progress> done;
+  blocking_completion<progress> done;
   start_await(place, limits, done);
   return done.get();
 }

@@ -1,7 +1,7 @@
-// What is told to those who wait; who they are, engines/waits.hpp knows.
+// What is told to those who wait; who they are, engines/common/wait_registry.hpp knows.
 #pragma once
 
-#include "engines/waits.hpp"
+#include "engines/common/wait_registry.hpp"
 #include "net/reactor.hpp"
 
 namespace holdfast::engines::redis {
@@ -16,6 +16,6 @@ struct pushed_grant {
   std::uint64_t session = 0;  // in which it was heard
 };
 
-using waits = engines::waits<pushed_grant, net::reactor>;
+using waits = engines::wait_registry<pushed_grant, net::reactor>;
 
 }  // namespace holdfast::engines::redis

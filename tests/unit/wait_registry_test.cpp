@@ -1,4 +1,4 @@
-#include "engines/waits.hpp"
+#include "engines/common/wait_registry.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ struct no_timers {
 
 class waits_test : public ::testing::Test {
  protected:
-  using room = waits<int, no_timers>;
+  using room = wait_registry<int, no_timers>;
   // What it has heard by now; 0 for "look again", nothing while it waits.
   std::shared_ptr<std::optional<int>> wait(std::uint64_t number, room::judge answers = {}) {
     auto heard = std::make_shared<std::optional<int>>();

@@ -14,7 +14,7 @@
 
 namespace holdfast::engines {
 
-class watching {
+class watch_loop {
  public:
   struct sight {
     bool changed = false;
@@ -24,11 +24,11 @@ class watching {
   void begin() { look_again(); }
 
  protected:
-  watching(const class clock& time, const call& limits, completion<void>& done)
+  watch_loop(const class clock& time, const call& limits, completion<void>& done)
       : clock_(time.local()), limits_(limits), done_(done) {}
-  watching(const watching&) = delete;
-  watching& operator=(const watching&) = delete;
-  virtual ~watching() = default;
+  watch_loop(const watch_loop&) = delete;
+  watch_loop& operator=(const watch_loop&) = delete;
+  virtual ~watch_loop() = default;
 
   // Leads to one call of heard(), at until.deadline at the latest.
   virtual void listen(const call& until) = 0;

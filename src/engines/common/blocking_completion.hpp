@@ -10,7 +10,7 @@
 namespace holdfast::engines {
 
 template <class T>
-class awaiting final : public completion<T> {
+class blocking_completion final : public completion<T> {
  public:
   void complete(result<T> outcome) noexcept override {
     outcome_.emplace(std::move(outcome));

@@ -24,18 +24,18 @@
 namespace holdfast::engines {
 
 template <class News, class Timers>
-class waits {
+class wait_registry {
  public:
   // Called once, without locks: with the grant, or with nothing for "look again" (a hint, the deadline, stop, or the
   // connection was lost).
   using wake = std::function<void(std::optional<News>)>;
 
   // `begun` is called, without locks, whenever somebody has begun to wait.
-  explicit waits(Timers& timers, std::function<void()> begun = {})
+  explicit wait_registry(Timers& timers, std::function<void()> begun = {})
       : timers_(timers), begun_(std::move(begun)) {}
-  waits(const waits&) = delete;
-  waits& operator=(const waits&) = delete;
-  ~waits() { look_again_all(); }
+  wait_registry(const wait_registry&) = delete;
+  wait_registry& operator=(const wait_registry&) = delete;
+  ~wait_registry() { look_again_all(); }
 
   // Waits for the grant of the owner with this sequence number (or what else has a number), or for a change of
   // `topic`. The limits are copied: the caller's may be gone as soon as `done` has been called, which can be before
@@ -65,7 +65,7 @@ class waits {
   using timer = decltype(std::declval<Timers&>().at(steady_time{}, std::function<void()>{}));
 
   struct on_stop {
-    waits* in;
+    wait_registry* in;
     id which;
     void operator()() const noexcept { in->end(which, std::nullopt); }
   };
@@ -76,7 +76,7 @@ class waits {
     std::string topic{};
     wake done{};
     judge answers{};
-    std::optional<waits::timer> timer{};
+    std::optional<wait_registry::timer> timer{};
     std::optional<std::stop_callback<on_stop>> stop{};
   };
   struct early {
@@ -105,7 +105,8 @@ class waits {
 };
 
 template <class News, class Timers>
-void waits<News, Timers>::for_grant(std::uint64_t number, call limits, wake done, judge answers) {
+void wait_registry<News, Timers>::for_grant(std::uint64_t number, call limits, wake done,
+                                            judge answers) {
   auto one = std::make_shared<waiter>();
   one->number = number;
   one->done = std::move(done);
@@ -128,7 +129,7 @@ void waits<News, Timers>::for_grant(std::uint64_t number, call limits, wake done
 }
 
 template <class News, class Timers>
-void waits<News, Timers>::for_change(std::string topic, call limits, wake done) {
+void wait_registry<News, Timers>::for_change(std::string topic, call limits, wake done) {
   auto one = std::make_shared<waiter>();
   one->topic = std::move(topic);
   one->done = std::move(done);
@@ -143,7 +144,7 @@ void waits<News, Timers>::for_change(std::string topic, call limits, wake done) 
 
 // The waiter can be woken from now on, by anybody; `one` keeps it until its timer and callback are known.
 template <class News, class Timers>
-void waits<News, Timers>::begin(const std::shared_ptr<waiter>& one, const call& limits) {
+void wait_registry<News, Timers>::begin(const std::shared_ptr<waiter>& one, const call& limits) {
   if (limits.stop.stop_possible()) one->stop.emplace(limits.stop, on_stop{this, one->which});
   if (limits.deadline != steady_time::max()) {
     const auto planned =
@@ -160,7 +161,7 @@ void waits<News, Timers>::begin(const std::shared_ptr<waiter>& one, const call& 
 }
 
 template <class News, class Timers>
-void waits<News, Timers>::end(id which, std::optional<News> news) {
+void wait_registry<News, Timers>::end(id which, std::optional<News> news) {
   std::shared_ptr<waiter> one;
   {
     const std::lock_guard lock{guard_};
@@ -176,7 +177,7 @@ void waits<News, Timers>::end(id which, std::optional<News> news) {
 
 // REQUIRES: guard_ is held.
 template <class News, class Timers>
-void waits<News, Timers>::take_out(const waiter& one) {
+void wait_registry<News, Timers>::take_out(const waiter& one) {
   if (one.number) {
     // Its owner may have begun to wait anew meanwhile.
     if (find(*one.number) == one.which) by_number_.erase(*one.number);
@@ -191,7 +192,7 @@ void waits<News, Timers>::take_out(const waiter& one) {
 }
 
 template <class News, class Timers>
-void waits<News, Timers>::granted(std::uint64_t number, const News& what) {
+void wait_registry<News, Timers>::granted(std::uint64_t number, const News& what) {
   id which = 0;
   {
     const std::lock_guard lock{guard_};
@@ -206,7 +207,7 @@ void waits<News, Timers>::granted(std::uint64_t number, const News& what) {
 // News for an owner that had its answer by another way stays unread, so the oldest go.
 // REQUIRES: guard_ is held.
 template <class News, class Timers>
-void waits<News, Timers>::keep(std::uint64_t number, const News& what) {
+void wait_registry<News, Timers>::keep(std::uint64_t number, const News& what) {
   const auto now = std::chrono::steady_clock::now();
   while (!early_in_order_.empty() &&
          (early_in_order_.size() >= most_news || now - early_in_order_.front().first > news_kept)) {
@@ -220,7 +221,7 @@ void waits<News, Timers>::keep(std::uint64_t number, const News& what) {
 }
 
 template <class News, class Timers>
-void waits<News, Timers>::look_again(std::uint64_t number) {
+void wait_registry<News, Timers>::look_again(std::uint64_t number) {
   id which = 0;
   {
     const std::lock_guard lock{guard_};
@@ -230,7 +231,7 @@ void waits<News, Timers>::look_again(std::uint64_t number) {
 }
 
 template <class News, class Timers>
-void waits<News, Timers>::changed(const std::string& topic) {
+void wait_registry<News, Timers>::changed(const std::string& topic) {
   std::vector<id> some;
   {
     const std::lock_guard lock{guard_};
@@ -241,7 +242,7 @@ void waits<News, Timers>::changed(const std::string& topic) {
 }
 
 template <class News, class Timers>
-void waits<News, Timers>::look_again_all() {
+void wait_registry<News, Timers>::look_again_all() {
   std::vector<id> some;
   {
     const std::lock_guard lock{guard_};

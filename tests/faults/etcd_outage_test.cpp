@@ -29,7 +29,7 @@ class somebody_holds {
     auto held = ours_.acquire({.wait = patience, .ttl = ttl_});
     ASSERT_TRUE(is_ok(held));
     tokens_.add(held->token());
-    auto waiting = acquire_later(tsuccessors_, {.ttl = ttl_});
+    auto waiting = acquire_later(theirs_, {.ttl = ttl_});
     ASSERT_TRUE(wait_for_entries(cluster_, "stock", 2));
     happens(*held);
     EXPECT_TRUE(is_proven(cluster_, *held));
@@ -49,7 +49,7 @@ class somebody_holds {
   const etcd_server& cluster_;
   const client a_, b_;
   const nanoseconds ttl_;
-  mutex ours_{a_, "stock"}, tsuccessors_{b_, "stock"};
+  mutex ours_{a_, "stock"}, theirs_{b_, "stock"};
   token_log tokens_;
 };
 

@@ -1,7 +1,7 @@
 // What breaks here: the chain in which each holder hands over to the next one, who looks at nothing but its own key.
 // Keys vanish from it, waiters give up, holders are broken or shrink. What must hold: everybody is served in order
 // (L2), with rising tokens (S1), and whoever lost its place knows at once. Where it is possible the store is looked at,
-// too: nobody shall be saved by the look at the key before its own, which passive_waiters take after a while.
+// too: nobody shall be saved by the look at the key before its own, which passive waiters take after a while.
 #include "faults/etcd_faults.hpp"
 
 #include <atomic>
@@ -34,7 +34,7 @@ class etcd_successors : public etcd_faults {
     ++length_;
     return all_.emplace_back(server_).lock.acquire({.ttl = 30s});
   }
-  // A lock_queue of so many, the first of which holds, and had to wait for that: it hands over.
+  // A queue of so many, the first of which holds, and had to wait for that: it hands over.
   result<lease> first_of(std::size_t count) {
     auto held = hold();
     EXPECT_TRUE(is_ok(held));

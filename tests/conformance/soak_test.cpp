@@ -176,8 +176,8 @@ class soak : public conformance {
       auto held = sharing_->acquire_upgradeable(how);
       if (!held) return held;
       mine.asked = std::chrono::steady_clock::now();
-      auto done = sharing_->upgrade(*held, {.wait = how.wait, .stop = how.stop});
-      if (!done) return std::move(done).error();
+      auto outcome = sharing_->upgrade(*held, {.wait = how.wait, .stop = how.stop});
+      if (!outcome) return std::move(outcome).error();
       ++in_.count.changed;
       return held;
     }

@@ -60,8 +60,9 @@ TEST_F(mysql_deadlines, every_verb_returns_in_time_when_the_server_stands_still)
     static_cast<void>(does.watch(watch_kind::counter, "latch", 0, c));
   });
   server.stop();
-  for (const auto& [name, verb] : verbs)
-    EXPECT_LT(time_of([&] { verb(within(300ms)); }), 300ms + 400ms) << name;
+  // The server would take for ever; the rest is for a busy machine.
+  for (const auto& named : verbs)
+    EXPECT_LT(time_of([&] { named.second(within(300ms)); }), 300ms + 2s) << named.first;
   server.resume();
 }
 

@@ -154,6 +154,21 @@ TEST_F(acquire_machine_test, unavailable_store_is_tried_again_while_patience_las
   EXPECT_TRUE(m.left_behind().empty()) << "unavailable means it was not done";
 }
 
+TEST_F(acquire_machine_test, wait_that_ends_while_the_store_is_away_has_timed_out) {
+  auto m = make(1s);
+  m.start(t0);
+  m.on_entered(waiting(), t0);
+  auto now = t0 + 999ms;
+  EXPECT_EQ(m.on_progress(progress{}, now), step::enter);
+  EXPECT_EQ(m.on_entered(unavailable(), now), step::pause);
+  EXPECT_EQ(m.pause_until(), t0 + 1s) << "there is time left, and no more than that";
+  now = m.pause_until();
+  EXPECT_EQ(m.on_resumed(now), step::enter);
+  EXPECT_EQ(m.on_entered(unavailable(), now), step::done);
+  EXPECT_EQ(m.failure().code(), errc::timed_out);
+  EXPECT_EQ(m.left_behind(), owners{ask.owner});
+}
+
 TEST_F(acquire_machine_test, one_attempt_does_not_wait_for_a_sick_store) {
   auto m = make(0s);
   m.start(t0);

@@ -56,11 +56,63 @@ inline void allow_sweep(const mariadb_server& server) {
   server.sql("UPDATE holdfast_session SET gone=0 WHERE client=REPEAT(CHAR(0),16)");
 }
 
+// Not INNODB_LOCK_WAITS: what it shows is kept for 100 ms after each look, so who asks more often never sees anything
+// new.
 inline bool somebody_waits_for_a_row(const mariadb_server& server) {
   return wait_until([&] {
-    return server.sql("SELECT COUNT(*) FROM information_schema.INNODB_LOCK_WAITS") != "0";
+    return !server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").ends_with("\t0");
   });
 }
+
+// SQL on a connection of its own that stops in the middle until it is told to go on, and then stays connected.
+class paused_sql {
+ public:
+  paused_sql(const mariadb_server& server, const std::string& before, std::string after)
+      : server_(server) {
+    gate_ = run("SELECT GET_LOCK('pause',0); SELECT SLEEP(25),'gate'");
+    EXPECT_TRUE(wait_until([&] { return number_of("gate") != "0"; }));
+    body_ = run(before + "; SELECT GET_LOCK('pause',25); " + std::move(after) +
+                "; SELECT SLEEP(25),'body'");
+    EXPECT_TRUE(wait_until([&] {
+      return server_.sql(
+                 "SELECT COUNT(*) FROM information_schema.processlist WHERE STATE='User lock'") !=
+             "0";
+    }));
+  }
+  ~paused_sql() {
+    end("gate");
+    end("body");
+  }
+  paused_sql(const paused_sql&) = delete;
+  paused_sql& operator=(const paused_sql&) = delete;
+
+  void go_on() {
+    end("gate");
+    EXPECT_TRUE(wait_until([&] { return number_of("body") != "0"; }));
+  }
+
+ private:
+  std::future<void> run(std::string text) const {
+    return std::async(std::launch::async, [&server = server_, text = std::move(text)] {
+      try {
+        server.sql(text);
+      } catch (const std::exception&) {  // its connection is ended below
+      }
+    });
+  }
+  // Of the connection that sleeps so; 0: none does.
+  std::string number_of(std::string_view word) const {
+    return server_.sql(fmt::format(
+        "SELECT IFNULL(MAX(ID),0) FROM information_schema.processlist WHERE STATE='User "
+        "sleep' AND INFO LIKE '%\\'{}\\'%'",
+        word));
+  }
+  void end(std::string_view word) {
+    if (const auto number = number_of(word); number != "0") server_.sql("KILL " + number);
+  }
+  const mariadb_server& server_;
+  std::future<void> gate_, body_;
+};
 
 inline std::uint64_t deadlocks(const mariadb_server& server) {
   const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'");

@@ -177,13 +177,15 @@ void reactor::impl::poll(int timeout) noexcept {
   }
   for (int i = 0; i < count; ++i) {
     const auto& event = events[static_cast<std::size_t>(i)];
-    if (event.data.u64 == wake_id) {
+    const std::uint64_t id =
+        event.data.u64;  // a copy: the kernel's struct is packed, and no reference may bind to it
+    if (id == wake_id) {
       std::uint64_t ignored = 0;
       static_cast<void>(!::read(wake_fd_, &ignored, sizeof ignored));
       continue;
     }
     // An event may be about something that an earlier one of the same batch has ended.
-    const auto known = watchers_.find(event.data.u64);
+    const auto known = watchers_.find(id);
     if (known == watchers_.end()) continue;
     const auto who = known->second;
     who->on_event(event.events);

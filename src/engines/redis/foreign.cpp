@@ -152,23 +152,13 @@ result<entered> foreign::read_entered(const result<answer>& got, const request& 
   return out;
 }
 
-result<entered> foreign::enter(const request& ask, const call& limits) {
-  if (auto ok = check(ask); !ok) return std::move(ok).error();
+operation<entered> foreign::do_enter(const request& ask, invocation how) {
+  if (auto ok = check(ask); !ok) co_return std::move(ok).error();
   const auto before = heard(ask);
   const auto sent = clock_.now();  // first: one recipe writes down a time of its own
   auto what = enter_command(ask);
-  return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, before);
-}
-
-void foreign::start_enter(const request& ask, const call& limits,
-                          completion<entered>& done) noexcept {
-  if (auto ok = check(ask); !ok) return done.complete(std::move(ok).error());
-  const auto before = heard(ask);
-  const auto sent = clock_.now();
-  link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
-              [this, &ask, &done, sent, before](const result<answer>& got) {
-                done.complete(read_entered(got, ask, sent, before));
-              });
+  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  co_return read_entered(got, ask, sent, before);
 }
 
 // A waiter leaves nothing in the store, so what is not granted is not known there. Without the mark there is no
@@ -184,37 +174,19 @@ result<entered> foreign::read_settled(const result<answer>& got, const request& 
   return out;
 }
 
-result<entered> foreign::settle(const request& ask, const call& limits) {
+operation<entered> foreign::do_settle(const request& ask, invocation how) {
   const auto sent = clock_.now();
   auto what = marked(settle_command(ask), ask.name, ask.owner);
-  return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
+  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  co_return read_settled(got, ask, sent);
 }
 
-void foreign::start_settle(const request& ask, const call& limits,
-                           completion<entered>& done) noexcept {
-  const auto sent = clock_.now();
-  link_->post(link_->of(ask.name), marked(settle_command(ask), ask.name, ask.owner), limits,
-              ask.name, [this, &ask, &done, sent](const result<answer>& got) {
-                done.complete(read_settled(got, ask, sent));
-              });
-}
-
-result<void> foreign::leave(const ticket& place, const call& limits) {
-  auto what = leave_command(place);
-  if (!what) return {};
-  auto all = marked_in_doubt(std::move(*what), place.name, place.owner);
-  return read_ended(link_->run(link_->of(place.name), all, limits, place.name), place.name,
-                    place.owner);
-}
-
-void foreign::start_leave(const ticket& place, const call& limits,
-                          completion<void>& done) noexcept {
-  auto what = leave_command(place);
-  if (!what) return done.complete({});
-  link_->post(link_->of(place.name), marked_in_doubt(std::move(*what), place.name, place.owner),
-              limits, place.name, [this, &place, &done](const result<answer>& got) {
-                done.complete(read_ended(got, place.name, place.owner));
-              });
+operation<void> foreign::do_leave(const ticket& place, invocation how) {
+  auto leaves = leave_command(place);
+  if (!leaves) co_return result<void>{};
+  auto what = marked_in_doubt(std::move(*leaves), place.name, place.owner);
+  const auto got = co_await link_->ask(link_->of(place.name), what, place.name, how);
+  co_return read_ended(got, place.name, place.owner);
 }
 
 // ---- keeping and giving back
@@ -226,18 +198,13 @@ result<void> foreign::read_released(const result<answer>& got, const grant& held
   return outcome;
 }
 
-result<void> foreign::release(const grant& held, const call& limits) {
+// On its way before this suspends: what is asked about the same name afterwards stands behind it on the same
+// connection.
+operation<void> foreign::do_release(const grant& held, invocation how) {
   auto what = marked_in_doubt(release_command(held), held.name, held.owner);
-  return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
-}
-
-void foreign::start_release(const grant& held, const call& limits,
-                            completion<void>& done) noexcept {
-  link_->post(
-      link_->of(held.name), marked_in_doubt(release_command(held), held.name, held.owner), limits,
-      held.name,
-      [this, &held, &done](const result<answer>& got) { done.complete(read_released(got, held)); },
-      link::sends::now);
+  const auto got =
+      co_await link_->ask(link_->of(held.name), what, held.name, how, link::sends::now);
+  co_return read_released(got, held);
 }
 
 namespace {
@@ -273,85 +240,69 @@ result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal>
   return {};
 }
 
-result<void> foreign::renew(std::span<renewal> batch, const call& limits) {
+operation<void> foreign::do_renew(std::span<renewal> batch, invocation how) {
   const auto sent = clock_.now();
   auto what = renew_in_parts(batch);
-  return read_renewed(link_->run(link_->stream(), what, limits, {}), batch, sent);
+  const auto got = co_await link_->ask(link_->stream(), what, {}, how);
+  co_return read_renewed(got, batch, sent);
 }
 
+// Upkeep is proof here: there is no session.
 void foreign::start_renew(std::span<renewal> batch, const call& limits,
                           completion<void>& done) noexcept {
-  const auto sent = clock_.now();
-  link_->post(link_->stream(), renew_in_parts(batch), limits, {},
-              [this, batch, &done, sent](const result<answer>& got) {
-                done.complete(read_renewed(got, batch, sent));
-              });
+  do_renew(batch, {limits, false}).start(done);
 }
 
-result<grant> foreign::downgrade(const grant& held, lock_mode, const call&) {
-  return unsupported(held.name, "readers, so there is nothing to downgrade to");
+operation<grant> foreign::do_downgrade(const grant& held, lock_mode, invocation) {
+  co_return unsupported(held.name, "readers, so there is nothing to downgrade to");
 }
 
 // ---- operators
 
-result<lock_info> foreign::inspect(std::string_view name, const call& limits) {
+operation<lock_info> foreign::do_inspect(std::string_view name, invocation how) {
   auto what = inspect_command(name);
-  const auto got = link_->run(link_->of(name), what, limits, name);
-  if (!got) return got.error();
-  return read_info(got->values.front(), name);
-}
-
-void foreign::start_inspect(std::string_view name, const call& limits,
-                            completion<lock_info>& done) noexcept {
-  link_->post(link_->of(name), inspect_command(name), limits, name,
-              [this, name, &done](const result<answer>& got) {
-                if (!got) return done.complete(got.error());
-                done.complete(read_info(got->values.front(), name));
-              });
+  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  if (!got) co_return got.error();
+  co_return read_info(got->values.front(), name);
 }
 
 result<std::vector<finding>> foreign::diagnose(const call& limits) {
   return redis::diagnose(*link_, how_, limits);
 }
 
-result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_t limit,
-                                             const call& limits) {
+operation<std::vector<lock_info>> foreign::do_list(std::string_view prefix, std::size_t limit,
+                                                   invocation how) {
   if (!caps_.listing)
-    return error{errc::unsupported,
-                 fmt::format("{} cannot list its locks: without a prefix they look like any other "
-                             "key. Give one with ?prefix=.",
-                             how_.url)};
-  auto names = link_->scan(how_.prefix, prefix, limits);
-  if (!names) return std::move(names).error();
+    co_return error{errc::unsupported,
+                    fmt::format("{} cannot list its locks: without a prefix they look like any "
+                                "other key. Give one with ?prefix=.",
+                                how_.url)};
+  auto names = co_await link_->scan(how_.prefix, prefix, how);
+  if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
   for (const auto& name : *names) {
     if (out.size() >= limit) break;
     if (name == token_counter || name.find(mark_word) != std::string::npos) continue;
-    auto info = inspect(name, limits);
+    auto info = co_await do_inspect(name, how);
     // Something else may have the prefix, too.
     if (!info && info.error().code() == errc::misconfigured) continue;
-    if (!info) return std::move(info).error();
+    if (!info) co_return std::move(info).error();
     if (!info->holders.empty()) out.push_back(std::move(*info));
   }
-  return out;
+  co_return out;
 }
 
-result<std::size_t> foreign::revoke(std::string_view name, const call& limits) {
+operation<std::size_t> foreign::do_revoke(std::string_view name, invocation how) {
   auto what = revoke_command(name);
-  const auto got = link_->run(link_->of(name), what, limits, name);
-  if (!got) return got.error();
-  return static_cast<std::size_t>(number_in(got->values.front()));
+  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  if (!got) co_return got.error();
+  co_return static_cast<std::size_t>(number_in(got->values.front()));
 }
 
 // ---- counters and watching
 
-result<counter> foreign::count(const counter_request& ask, const call&) {
-  return unsupported(ask.name, "counters");
-}
-
-void foreign::start_count(const counter_request& ask, const call& limits,
-                          completion<counter>& done) noexcept {
-  done.complete(foreign::count(ask, limits));
+operation<counter> foreign::do_count(const counter_request& ask, invocation) {
+  co_return unsupported(ask.name, "counters");
 }
 
 std::uint64_t foreign::heard_of(watch_kind, std::string_view) const { return 0; }
@@ -420,13 +371,6 @@ void foreign::start_watch(watch_kind kind, std::string_view name, std::uint64_t 
   if (kind == watch_kind::counter && !caps_.counters)
     return done.complete(unsupported(name, "counters"));
   (new watching{*this, kind, name, seen, limits, done})->look();
-}
-
-result<void> foreign::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                            const call& limits) {
-  blocking_completion<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
 }
 
 }  // namespace holdfast::engines::redis

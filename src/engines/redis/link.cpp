@@ -441,8 +441,45 @@ result<answer> link::run(lane& over, command& what, const call& limits, std::str
   return read(frames, what, name, over, *sent);
 }
 
-result<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
-                                            const call& limits) {
+result<answer> link::run(lane& over, std::initializer_list<std::string_view> words,
+                         const call& limits, std::string_view name) {
+  command what(words);
+  return run(over, what, limits, name);
+}
+
+// ---- without waiting
+
+void link::pending_reply::start(sends when) noexcept {
+  link_.begin(on_);
+  const auto until = to_net(limits_);
+  if (when == sends::now) {
+    on_.send_now(what_.bytes(), what_.replies(), until, *this);
+  } else {
+    on_.send(what_.bytes(), what_.replies(), until, *this);
+  }
+}
+
+void link::pending_reply::on_reply(result<std::string_view> frames) noexcept {
+  link_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
+  if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
+  if (!frames) return on_answer(about(std::move(frames).error(), name_));
+  // We are on the thread that opens connections, so this is the one that answered, or none.
+  on_answer(link_.read(*frames, what_, name_, on_, on_.generation()));
+}
+
+// An answer to anything sent behind them says that they have been served.
+bool link::passing::begin() {
+  for (auto* lane : over_)
+    in_.post(*lane, command({"PING"}), how_.limits, {}, [this](const result<answer>&) {
+      if (left_.fetch_sub(1) != 1) return;
+      if (how_.blocks) return bed_.set(1);
+      caller_.resume();
+    });
+  return left_.fetch_sub(1) != 1;
+}
+
+operation<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
+                                               invocation how) {
   std::string pattern;
   for (const auto part : {head, prefix})
     for (const char c : part) {
@@ -453,23 +490,18 @@ result<std::vector<std::string>> link::scan(std::string_view head, std::string_v
   std::vector<std::string> names;
   std::string cursor = "0";
   do {
-    const auto got = run(of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
-    if (!got) return got.error();
+    command what({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"});
+    const auto got = co_await ask(of(prefix), what, {}, how);
+    if (!got) co_return got.error();
     const auto& page = got->values.front().items;
-    if (page.size() != 2) return unexpected_reply(prefix, url_);
+    if (page.size() != 2) co_return unexpected_reply(prefix, url_);
     cursor = page[0].text;
-    for (const auto& one : page[1].items)
-      names.emplace_back(one.text.substr(std::min(head.size(), one.text.size())));
+    for (const auto& key : page[1].items)
+      names.emplace_back(key.text.substr(std::min(head.size(), key.text.size())));
   } while (cursor != "0");
   std::ranges::sort(names);  // SCAN may say a key twice
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
-
-result<answer> link::run(lane& over, std::initializer_list<std::string_view> words,
-                         const call& limits, std::string_view name) {
-  command what(words);
-  return run(over, what, limits, name);
+  co_return names;
 }
 
 }  // namespace holdfast::engines::redis

@@ -17,11 +17,13 @@
 // are.
 #pragma once
 
+#include "engines/common/operation.hpp"
 #include "engines/redis/scripts.hpp"
 #include "engines/redis/settings.hpp"
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
 #include "net/resp.hpp"
+#include "support/parker.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -29,7 +31,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <coroutine>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -159,17 +164,26 @@ class link {
   result<answer> run(lane& over, std::initializer_list<std::string_view> words, const call& limits,
                      std::string_view name = {});
 
-  // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
-  // space, so that the server never stands still for it as it does for KEYS.
-  result<std::vector<std::string>> scan(std::string_view head, std::string_view prefix,
-                                        const call& limits);
-
   // Without waiting: finish(result<answer>) is called once, on the driver's thread or at once. With sends::now the
   // request leaves at once, from this thread, and its answer may come a little later.
   enum class sends : std::uint8_t { soon, now };
   template <class Finish>
   void post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
             sends when = sends::soon) noexcept;
+
+  // co_await: run or post, as the invocation says. `what` and `name` stay alive until the answer is there.
+  class asking;
+  asking ask(lane& over, command& what, std::string_view name, const invocation& how,
+             sends when = sends::soon) noexcept;
+
+  // co_await: until the server has served all that was sent over these connections before, or they have failed.
+  class passing;
+  passing pass(std::set<lane*> over, const invocation& how);
+
+  // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
+  // space, so that the server never stands still for it as it does for KEYS.
+  operation<std::vector<std::string>> scan(std::string_view head, std::string_view prefix,
+                                           invocation how);
 
   // What came over this connection (0: it is gone since): all frames as values, or the first error reply as an error
   // unless they are kept.
@@ -196,6 +210,9 @@ class link {
     over.ended();
     if (unanswered) suspect();
   }
+  class pending_reply;
+  template <class Finish>
+  class posted;
   class probe;
   class arrival;
   void came_up(lane* which);
@@ -221,47 +238,117 @@ class link {
   std::unique_ptr<lane> stream_;
 };
 
+// A command that was sent without waiting. Sent again, whole, when the server does not know its script.
+class link::pending_reply : private net::reply_handler {
+ protected:
+  // All of them stay alive until on_answer().
+  pending_reply(link& from, lane& on, command& what, const call& limits,
+                std::string_view name) noexcept
+      : link_(from), on_(on), what_(what), limits_(limits), name_(name) {}
+  ~pending_reply() = default;
+
+  // The answer may come before this returns.
+  void start(sends when) noexcept;
+  result<answer> run() { return link_.run(on_, what_, limits_, name_); }
+  virtual void on_answer(result<answer> got) noexcept = 0;
+
+ private:
+  void on_reply(result<std::string_view> frames) noexcept final;
+
+  link& link_;
+  lane& on_;
+  command& what_;
+  const call& limits_;
+  const std::string_view name_;
+};
+
+template <class Finish>
+class link::posted final : public pending_reply {
+ public:
+  posted(link& from, lane& on, command what, const call& limits, std::string_view name, Finish then)
+      : pending_reply(from, on, what_, limits_, name),
+        what_(std::move(what)),
+        limits_(limits),
+        finish_(std::move(then)) {}
+  using pending_reply::start;
+
+ private:
+  void on_answer(result<answer> got) noexcept override {
+    auto finish_with = std::move(finish_);
+    delete this;
+    finish_with(std::move(got));
+  }
+  command what_;
+  const call limits_;
+  Finish finish_;
+};
+
 template <class Finish>
 void link::post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
                 sends when) noexcept {
-  class posted final : public net::reply_handler {
-   public:
-    posted(link& from, lane& on, command asked, const call& until, std::string_view about,
-           Finish then)
-        : link_(from),
-          on_(on),
-          what_(std::move(asked)),
-          limits_(to_net(until)),
-          name_(about),
-          finish_(std::move(then)) {}
-    void start(sends how) noexcept {
-      link_.begin(on_);
-      if (how == sends::now) {
-        on_.send_now(what_.bytes(), what_.replies(), limits_, *this);
-      } else {
-        on_.send(what_.bytes(), what_.replies(), limits_, *this);
-      }
-    }
+  (new posted<Finish>{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
+}
 
-   private:
-    void on_reply(result<std::string_view> frames) noexcept override {
-      link_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
-      if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
-      // We are on the thread that opens connections, so this is the one that answered, or none.
-      auto outcome = frames ? link_.read(*frames, what_, name_, on_, on_.generation())
-                            : result<answer>{about(std::move(frames).error(), name_)};
-      auto finish_with = std::move(finish_);
-      delete this;
-      finish_with(std::move(outcome));
-    }
-    link& link_;
-    lane& on_;
-    command what_;
-    const net::limits limits_;
-    const std::string_view name_;  // the caller keeps it alive until the end
-    Finish finish_;
-  };
-  (new posted{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
+class link::asking final : private pending_reply {
+ public:
+  asking(link& in, lane& over, command& what, std::string_view name, const invocation& how,
+         sends when) noexcept
+      : pending_reply(in, over, what, how.limits, name), blocks_(how.blocks), when_(when) {}
+  bool await_ready() {
+    if (blocks_) got_.emplace(run());
+    return blocks_;
+  }
+  void await_suspend(std::coroutine_handle<> caller) noexcept {
+    caller_ = caller;
+    start(when_);
+  }
+  result<answer> await_resume() { return std::move(*got_); }
+
+ private:
+  void on_answer(result<answer> got) noexcept override {
+    got_.emplace(std::move(got));
+    caller_.resume();
+  }
+  const bool blocks_;
+  const sends when_;
+  std::coroutine_handle<> caller_{};
+  std::optional<result<answer>> got_{};
+};
+
+inline link::asking link::ask(lane& over, command& what, std::string_view name,
+                              const invocation& how, sends when) noexcept {
+  return asking{*this, over, what, name, how, when};
+}
+
+class link::passing {
+ public:
+  passing(link& in, std::set<lane*> over, const invocation& how)
+      : in_(in), over_(std::move(over)), how_(how), left_(over_.size() + 1) {}
+  bool await_ready() {
+    if (how_.blocks && begin()) bed_.wait(steady_time::max());
+    return how_.blocks;
+  }
+  void await_suspend(std::coroutine_handle<> caller) {
+    caller_ = caller;
+    if (!begin()) caller.resume();
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  // On all of them at the same time. False: all answers are there already. If not, the last one goes on, perhaps
+  // before this returns.
+  bool begin();
+
+  link& in_;
+  const std::set<lane*> over_;
+  const invocation& how_;
+  std::atomic<std::size_t> left_;  // unanswered ones, and begin()
+  std::coroutine_handle<> caller_{};
+  support::parker bed_;
+};
+
+inline link::passing link::pass(std::set<lane*> over, const invocation& how) {
+  return passing{*this, std::move(over), how};
 }
 
 }  // namespace holdfast::engines::redis

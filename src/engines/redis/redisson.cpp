@@ -378,24 +378,12 @@ void redisson::start_await(const ticket& place, const call& limits,
                          });
 }
 
-result<progress> redisson::await(const ticket& place, const call& limits) {
-  blocking_completion<progress> done;
-  start_await(place, limits, done);
-  return done.get();
-}
-
 // ---- counters and watching
 
-result<counter> redisson::count(const counter_request& ask, const call& limits) {
+operation<counter> redisson::do_count(const counter_request& ask, invocation how) {
   auto what = count_command(ask);
-  return read_count(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
-}
-
-void redisson::start_count(const counter_request& ask, const call& limits,
-                           completion<counter>& done) noexcept {
-  link_->post(
-      link_->of(ask.name), count_command(ask), limits, ask.name,
-      [this, &ask, &done](const result<answer>& got) { done.complete(read_count(got, ask.name)); });
+  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  co_return read_count(got, ask.name);
 }
 
 std::uint64_t redisson::heard_of(watch_kind kind, std::string_view name) const {
@@ -446,23 +434,24 @@ bool redisson::has_plain(const owner_id& owner) const {
 }
 
 // The store would take back permits that were never given.
-result<void> redisson::release(const grant& held, const call& limits) {
-  if (is_plain(held.mode) && !has_plain(held.owner)) return not_held(held.name, held.owner);
-  return foreign::release(held, limits);
+operation<void> redisson::do_release(const grant& held, invocation how) {
+  if (is_plain(held.mode) && !has_plain(held.owner)) return refuse_release(held);
+  return foreign::do_release(held, how);
 }
 
-void redisson::start_release(const grant& held, const call& limits,
-                             completion<void>& done) noexcept {
-  if (is_plain(held.mode) && !has_plain(held.owner))
-    return done.complete(not_held(held.name, held.owner));
-  foreign::start_release(held, limits, done);
+operation<void> redisson::refuse_release(const grant& held) const {
+  co_return not_held(held.name, held.owner);
 }
 
-entered redisson::plain_settled(const request& ask) const {
+operation<entered> redisson::do_settle(const request& ask, invocation how) {
+  return is_plain(ask.mode) ? settle_plain(ask) : foreign::do_settle(ask, how);
+}
+
+operation<entered> redisson::settle_plain(const request& ask) const {
   entered out;
   const std::lock_guard lock{plain_guard_};
   const auto known = plain_held_.find(ask.owner.sequence);
-  if (known == plain_held_.end()) return out;
+  if (known == plain_held_.end()) co_return out;
   out.what = entered::kind::granted;
   out.granted.name = ask.name;
   out.granted.owner = ask.owner;
@@ -470,18 +459,7 @@ entered redisson::plain_settled(const request& ask) const {
   out.granted.weight = known->second;
   out.granted.valid_from = clock_.now() - ask.ttl;  // only good for giving it back
   out.granted.ttl = ask.ttl;
-  return out;
-}
-
-result<entered> redisson::settle(const request& ask, const call& limits) {
-  if (is_plain(ask.mode)) return plain_settled(ask);
-  return foreign::settle(ask, limits);
-}
-
-void redisson::start_settle(const request& ask, const call& limits,
-                            completion<entered>& done) noexcept {
-  if (is_plain(ask.mode)) return done.complete(plain_settled(ask));
-  foreign::start_settle(ask, limits, done);
+  co_return out;
 }
 
 }  // namespace holdfast::engines::redis

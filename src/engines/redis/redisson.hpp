@@ -25,21 +25,15 @@ class redisson final : public foreign {
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
   ~redisson() override;
 
-  result<progress> await(const ticket& place, const call& limits) override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
-  result<void> release(const grant& held, const call& limits) override;
-  void start_release(const grant& held, const call& limits,
-                     completion<void>& done) noexcept override;
-  result<entered> settle(const request& ask, const call& limits) override;
-  void start_settle(const request& ask, const call& limits,
-                    completion<entered>& done) noexcept override;
-  result<counter> count(const counter_request& ask, const call& limits) override;
-  void start_count(const counter_request& ask, const call& limits,
-                   completion<counter>& done) noexcept override;
 
  private:
   redisson(const settings& how, const engine_config& config);
+
+  operation<void> do_release(const grant& held, invocation how) override;
+  operation<entered> do_settle(const request& ask, invocation how) override;
+  operation<counter> do_count(const counter_request& ask, invocation how) override;
 
   enum class topic : std::uint8_t { lock, semaphore, latch };
   // "prefix:{NAME}" and "{NAME}:suffix", or without braces where NAME has one.
@@ -83,7 +77,8 @@ class redisson final : public foreign {
   // Of RSemaphore, whose holders only we know.
   void note_granted(const request& ask) override;
   void note_released(const grant& held, const result<void>& how) override;
-  entered plain_settled(const request& ask) const;
+  operation<void> refuse_release(const grant& held) const;
+  operation<entered> settle_plain(const request& ask) const;
   bool has_plain(const owner_id& owner) const;
 
   const std::array<std::uint64_t, 2> client_;

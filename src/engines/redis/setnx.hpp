@@ -16,7 +16,6 @@ class setnx final : public foreign {
                                               const engine_config& config);
   ~setnx() override { disconnect(); }
 
-  result<progress> await(const ticket& place, const call& limits) override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
 

@@ -91,7 +91,7 @@ void append_bytes(std::string& to, std::uint64_t from, unsigned count) {
 }  // namespace
 
 redisson::redisson(const settings& how, const engine_config& config)
-    : foreign(how, config, describe(how, common_caps(how))),
+    : compat_layout(how, config, describe(how, common_caps(how))),
       client_(config.client),
       uuid_(uuid_of(config.client)) {}
 
@@ -392,7 +392,7 @@ std::uint64_t redisson::heard_of(watch_kind kind, std::string_view name) const {
 }
 
 void redisson::look(watch_kind kind, std::string_view name, const call& limits, on_version done) {
-  if (kind == watch_kind::lock) return foreign::look(kind, name, limits, std::move(done));
+  if (kind == watch_kind::lock) return compat_layout::look(kind, name, limits, std::move(done));
   counter_request ask;
   ask.name = name;
   link_->post(link_->of(name), count_command(ask), limits, name,
@@ -436,7 +436,7 @@ bool redisson::has_plain(const owner_id& owner) const {
 // The store would take back permits that were never given.
 operation<void> redisson::do_release(const grant& held, invocation how) {
   if (is_plain(held.mode) && !has_plain(held.owner)) return refuse_release(held);
-  return foreign::do_release(held, how);
+  return compat_layout::do_release(held, how);
 }
 
 operation<void> redisson::refuse_release(const grant& held) const {
@@ -444,7 +444,7 @@ operation<void> redisson::refuse_release(const grant& held) const {
 }
 
 operation<entered> redisson::do_settle(const request& ask, invocation how) {
-  return is_plain(ask.mode) ? settle_plain(ask) : foreign::do_settle(ask, how);
+  return is_plain(ask.mode) ? settle_plain(ask) : compat_layout::do_settle(ask, how);
 }
 
 operation<entered> redisson::settle_plain(const request& ask) const {

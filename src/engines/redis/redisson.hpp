@@ -11,7 +11,7 @@
 // it comes back when the same value does.
 #pragma once
 
-#include "engines/redis/foreign.hpp"
+#include "engines/redis/compat_layout.hpp"
 #include "engines/redis/subscriptions.hpp"
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace holdfast::engines::redis {
 
-class redisson final : public foreign {
+class redisson final : public compat_layout {
  public:
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
   ~redisson() override;

@@ -41,7 +41,7 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
 }  // namespace
 
 setnx::setnx(const recipe& by, const settings& how, const engine_config& config)
-    : foreign(how, config, describe(by, how, common_caps(how))), by_(by) {}
+    : compat_layout(how, config, describe(by, how, common_caps(how))), by_(by) {}
 
 result<std::unique_ptr<engine>> setnx::open(const recipe& by, const settings& how,
                                             const engine_config& config) {

@@ -41,7 +41,7 @@ inline std::int64_t number_in(const net::resp::value& v) {
 // Of setnx and its relatives: the name of the last token given, behind the prefix.
 inline constexpr std::string_view token_counter = "holdfast-token";
 
-class foreign : public remote_engine, protected net::channel_listener {
+class compat_layout : public remote_engine, protected net::channel_listener {
  public:
   const capabilities& caps() const noexcept override { return caps_; }
   result<std::vector<finding>> diagnose(const call& limits) override;
@@ -52,7 +52,7 @@ class foreign : public remote_engine, protected net::channel_listener {
                    completion<void>& done) noexcept override;
 
  protected:
-  foreign(const settings& how, const engine_config& config, capabilities caps);
+  compat_layout(const settings& how, const engine_config& config, capabilities caps);
 
   operation<entered> do_enter(const request& ask, invocation how) override;
   operation<void> do_leave(const ticket& place, invocation how) override;

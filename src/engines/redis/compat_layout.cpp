@@ -1,4 +1,4 @@
-#include "engines/redis/foreign.hpp"
+#include "engines/redis/compat_layout.hpp"
 
 #include "engines/redis/diagnose.hpp"
 
@@ -22,10 +22,10 @@ constexpr nanoseconds between_looks = 50ms;
 
 }  // namespace
 
-foreign::foreign(const settings& how, const engine_config& config, capabilities caps)
+compat_layout::compat_layout(const settings& how, const engine_config& config, capabilities caps)
     : how_(how), clock_(config.clock), caps_(std::move(caps)) {}
 
-capabilities foreign::common_caps(const settings& how) {
+capabilities compat_layout::common_caps(const settings& how) {
   capabilities caps;
   caps.engine = "redis, layout " + how.layout;
   caps.cross_process = true;
@@ -40,7 +40,7 @@ capabilities foreign::common_caps(const settings& how) {
   return caps;
 }
 
-result<void> foreign::connect(const std::function<void()>& prepare) {
+result<void> compat_layout::connect(const std::function<void()>& prepare) {
   if (how_.prefix.size() > 64 || support::has_control(how_.prefix))
     return error{
         errc::misconfigured,
@@ -63,20 +63,20 @@ result<void> foreign::connect(const std::function<void()>& prepare) {
   return error{errc::unavailable, there.error().message()};
 }
 
-void foreign::disconnect() noexcept {
+void compat_layout::disconnect() noexcept {
   if (!link_) return;
   waits_->look_again_all();
   link_->drain();
   link_.reset();
 }
 
-error foreign::not_held(std::string_view name, const owner_id& owner) const {
+error compat_layout::not_held(std::string_view name, const owner_id& owner) const {
   return {errc::not_held,
           fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",
                       support::quoted(name), how_.url, to_string(owner))};
 }
 
-error foreign::unsupported(std::string_view name, std::string_view what) const {
+error compat_layout::unsupported(std::string_view name, std::string_view what) const {
   return {errc::unsupported, fmt::format("Lock {} on {}: the layout {} has no {}.",
                                          support::quoted(name), how_.url, how_.layout, what)};
 }
@@ -89,13 +89,13 @@ constexpr std::string_view mark_word = ":holdfast-over:";
 
 }  // namespace
 
-std::string foreign::mark_key(std::string_view name, const owner_id& owner) const {
+std::string compat_layout::mark_key(std::string_view name, const owner_id& owner) const {
   return key(name).append(mark_word).append(to_string(owner));
 }
 
 // First the mark, then what ends the owner: from the first on no request of it has an effect. A server that has no
 // memory left refuses SET, but judges a script by its first write, and refuses no DEL.
-command foreign::marked(command what, std::string_view name, const owner_id& owner) const {
+command compat_layout::marked(command what, std::string_view name, const owner_id& owner) const {
   what.before(command(
       {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], '', 'PX', ARGV[1])",
        "1", mark_key(name, owner), std::to_string(doubts::mark_kept.count())}));
@@ -103,14 +103,15 @@ command foreign::marked(command what, std::string_view name, const owner_id& own
   return what;
 }
 
-command foreign::marked_in_doubt(command what, std::string_view name, const owner_id& owner) const {
+command compat_layout::marked_in_doubt(command what, std::string_view name,
+                                       const owner_id& owner) const {
   return doubts_.has(owner) ? marked(std::move(what), name, owner) : what;
 }
 
 // The answer to what ends an owner is the last one. Without the mark a late request may still have an effect: whoever
 // asked then settles, which makes the mark or says that it cannot.
-result<void> foreign::read_ended(const result<answer>& got, std::string_view name,
-                                 const owner_id& owner) {
+result<void> compat_layout::read_ended(const result<answer>& got, std::string_view name,
+                                       const owner_id& owner) {
   if (!got) return got.error();
   if (got->values.back().is_error()) return reply_error(got->values.back().text, name, how_.url);
   if (const auto& mark = got->values.front(); mark.is_error())
@@ -121,8 +122,8 @@ result<void> foreign::read_ended(const result<answer>& got, std::string_view nam
 
 // ---- asking
 
-result<entered> foreign::read_entered(const result<answer>& got, const request& ask,
-                                      steady_time sent, std::uint64_t heard) {
+result<entered> compat_layout::read_entered(const result<answer>& got, const request& ask,
+                                            steady_time sent, std::uint64_t heard) {
   doubts_.note(ask.owner, got);
   if (!got) return got.error();
   const auto& items = got->values.back().items;
@@ -152,7 +153,7 @@ result<entered> foreign::read_entered(const result<answer>& got, const request& 
   return out;
 }
 
-operation<entered> foreign::do_enter(const request& ask, invocation how) {
+operation<entered> compat_layout::do_enter(const request& ask, invocation how) {
   if (auto ok = check(ask); !ok) co_return std::move(ok).error();
   const auto before = heard(ask);
   const auto sent = clock_.now();  // first: one recipe writes down a time of its own
@@ -163,8 +164,8 @@ operation<entered> foreign::do_enter(const request& ask, invocation how) {
 
 // A waiter leaves nothing in the store, so what is not granted is not known there. Without the mark there is no
 // answer: a late request could still take the lock.
-result<entered> foreign::read_settled(const result<answer>& got, const request& ask,
-                                      steady_time sent) {
+result<entered> compat_layout::read_settled(const result<answer>& got, const request& ask,
+                                            steady_time sent) {
   if (got)
     for (const auto& one : got->values)
       if (one.is_error()) return reply_error(one.text, ask.name, how_.url);
@@ -174,14 +175,14 @@ result<entered> foreign::read_settled(const result<answer>& got, const request& 
   return out;
 }
 
-operation<entered> foreign::do_settle(const request& ask, invocation how) {
+operation<entered> compat_layout::do_settle(const request& ask, invocation how) {
   const auto sent = clock_.now();
   auto what = marked(settle_command(ask), ask.name, ask.owner);
   const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
   co_return read_settled(got, ask, sent);
 }
 
-operation<void> foreign::do_leave(const ticket& place, invocation how) {
+operation<void> compat_layout::do_leave(const ticket& place, invocation how) {
   auto leaves = leave_command(place);
   if (!leaves) co_return result<void>{};
   auto what = marked_in_doubt(std::move(*leaves), place.name, place.owner);
@@ -191,7 +192,7 @@ operation<void> foreign::do_leave(const ticket& place, invocation how) {
 
 // ---- keeping and giving back
 
-result<void> foreign::read_released(const result<answer>& got, const grant& held) {
+result<void> compat_layout::read_released(const result<answer>& got, const grant& held) {
   auto outcome = read_ended(got, held.name, held.owner);
   if (outcome && number_in(got->values.back()) != 1) outcome = not_held(held.name, held.owner);
   note_released(held, outcome);
@@ -200,7 +201,7 @@ result<void> foreign::read_released(const result<answer>& got, const grant& held
 
 // On its way before this suspends: what is asked about the same name afterwards stands behind it on the same
 // connection.
-operation<void> foreign::do_release(const grant& held, invocation how) {
+operation<void> compat_layout::do_release(const grant& held, invocation how) {
   auto what = marked_in_doubt(release_command(held), held.name, held.owner);
   const auto got =
       co_await link_->ask(link_->of(held.name), what, held.name, how, link::sends::now);
@@ -214,7 +215,7 @@ constexpr std::size_t most_per_script = 128;
 
 }  // namespace
 
-command foreign::renew_in_parts(std::span<const renewal> batch) const {
+command compat_layout::renew_in_parts(std::span<const renewal> batch) const {
   auto out = renew_command(batch.first(std::min(most_per_script, batch.size())));
   for (auto at = most_per_script; at < batch.size(); at += most_per_script)
     out.then(renew_command(batch.subspan(at, std::min(most_per_script, batch.size() - at))));
@@ -222,8 +223,8 @@ command foreign::renew_in_parts(std::span<const renewal> batch) const {
   return out;
 }
 
-result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal> batch,
-                                   steady_time sent) const {
+result<void> compat_layout::read_renewed(const result<answer>& got, std::span<renewal> batch,
+                                         steady_time sent) const {
   if (!got) return got.error();
   const auto& first = got->values.front();
   if (got->values.size() == 1 && first.is_error())
@@ -240,7 +241,7 @@ result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal>
   return {};
 }
 
-operation<void> foreign::do_renew(std::span<renewal> batch, invocation how) {
+operation<void> compat_layout::do_renew(std::span<renewal> batch, invocation how) {
   const auto sent = clock_.now();
   auto what = renew_in_parts(batch);
   const auto got = co_await link_->ask(link_->stream(), what, {}, how);
@@ -248,30 +249,30 @@ operation<void> foreign::do_renew(std::span<renewal> batch, invocation how) {
 }
 
 // Upkeep is proof here: there is no session.
-void foreign::start_renew(std::span<renewal> batch, const call& limits,
-                          completion<void>& done) noexcept {
+void compat_layout::start_renew(std::span<renewal> batch, const call& limits,
+                                completion<void>& done) noexcept {
   do_renew(batch, {limits, false}).start(done);
 }
 
-operation<grant> foreign::do_downgrade(const grant& held, lock_mode, invocation) {
+operation<grant> compat_layout::do_downgrade(const grant& held, lock_mode, invocation) {
   co_return unsupported(held.name, "readers, so there is nothing to downgrade to");
 }
 
 // ---- operators
 
-operation<lock_info> foreign::do_inspect(std::string_view name, invocation how) {
+operation<lock_info> compat_layout::do_inspect(std::string_view name, invocation how) {
   auto what = inspect_command(name);
   const auto got = co_await link_->ask(link_->of(name), what, name, how);
   if (!got) co_return got.error();
   co_return read_info(got->values.front(), name);
 }
 
-result<std::vector<finding>> foreign::diagnose(const call& limits) {
+result<std::vector<finding>> compat_layout::diagnose(const call& limits) {
   return redis::diagnose(*link_, how_, limits);
 }
 
-operation<std::vector<lock_info>> foreign::do_list(std::string_view prefix, std::size_t limit,
-                                                   invocation how) {
+operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix, std::size_t limit,
+                                                         invocation how) {
   if (!caps_.listing)
     co_return error{errc::unsupported,
                     fmt::format("{} cannot list its locks: without a prefix they look like any "
@@ -292,7 +293,7 @@ operation<std::vector<lock_info>> foreign::do_list(std::string_view prefix, std:
   co_return out;
 }
 
-operation<std::size_t> foreign::do_revoke(std::string_view name, invocation how) {
+operation<std::size_t> compat_layout::do_revoke(std::string_view name, invocation how) {
   auto what = revoke_command(name);
   const auto got = co_await link_->ask(link_->of(name), what, name, how);
   if (!got) co_return got.error();
@@ -301,13 +302,13 @@ operation<std::size_t> foreign::do_revoke(std::string_view name, invocation how)
 
 // ---- counters and watching
 
-operation<counter> foreign::do_count(const counter_request& ask, invocation) {
+operation<counter> compat_layout::do_count(const counter_request& ask, invocation) {
   co_return unsupported(ask.name, "counters");
 }
 
-std::uint64_t foreign::heard_of(watch_kind, std::string_view) const { return 0; }
+std::uint64_t compat_layout::heard_of(watch_kind, std::string_view) const { return 0; }
 
-void foreign::look(watch_kind, std::string_view name, const call& limits, on_version done) {
+void compat_layout::look(watch_kind, std::string_view name, const call& limits, on_version done) {
   link_->post(link_->of(name), inspect_command(name), limits, name,
               [this, name, done = std::move(done)](const result<answer>& got) {
                 if (!got) return done(got.error());
@@ -315,17 +316,17 @@ void foreign::look(watch_kind, std::string_view name, const call& limits, on_ver
               });
 }
 
-void foreign::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,
-                   on_rested done) {
+void compat_layout::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,
+                         on_rested done) {
   call until = limits;
   until.deadline = std::min(limits.deadline, std::chrono::steady_clock::now() + between_looks);
   waits_->for_change({}, until,
                      [done = std::move(done)](const std::optional<pushed_grant>&) { done({}); });
 }
 
-class foreign::watching {
+class compat_layout::watching {
  public:
-  watching(foreign& in, watch_kind kind, std::string_view name, std::uint64_t seen,
+  watching(compat_layout& in, watch_kind kind, std::string_view name, std::uint64_t seen,
            const call& limits, completion<void>& done)
       : in_(in), kind_(kind), name_(name), seen_(seen), limits_(limits), done_(done) {}
 
@@ -357,7 +358,7 @@ class foreign::watching {
     done.complete(std::move(outcome));
   }
 
-  foreign& in_;
+  compat_layout& in_;
   const watch_kind kind_;
   const std::string_view name_;
   const std::uint64_t seen_;
@@ -366,8 +367,8 @@ class foreign::watching {
   std::uint64_t heard_ = 0;
 };
 
-void foreign::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                          const call& limits, completion<void>& done) noexcept {
+void compat_layout::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                                const call& limits, completion<void>& done) noexcept {
   if (kind == watch_kind::counter && !caps_.counters)
     return done.complete(unsupported(name, "counters"));
   (new watching{*this, kind, name, seen, limits, done})->look();

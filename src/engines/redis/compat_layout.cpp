@@ -46,17 +46,17 @@ result<void> compat_layout::connect(const std::function<void()>& prepare) {
         errc::misconfigured,
         fmt::format("The prefix in {} must have at most 64 bytes and no control characters.",
                     how_.url)};
-  auto link = link::start(how_);
-  if (!link) return std::move(link).error();
-  link_ = std::move(*link);
-  waits_ = std::make_unique<waits>(link_->driver());
+  auto opened = connections::start(how_);
+  if (!opened) return std::move(opened).error();
+  connections_ = std::move(*opened);
+  waits_ = std::make_unique<waits>(connections_->driver());
   if (prepare) prepare();
-  link::stream_setup stream;
+  connections::stream_setup stream;
   stream.listener = this;
-  link_->connect(false, stream, release_scripts());
+  connections_->connect(false, stream, release_scripts());
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
-  const auto there = link_->run(link_->of({}), {"PING"}, soon);
+  const auto there = connections_->run(connections_->of({}), {"PING"}, soon);
   if (there) return {};
   // Nothing was asked for yet, so nothing is unknown.
   if (there.error().code() != errc::outcome_unknown) return there.error();
@@ -64,10 +64,10 @@ result<void> compat_layout::connect(const std::function<void()>& prepare) {
 }
 
 void compat_layout::disconnect() noexcept {
-  if (!link_) return;
+  if (!connections_) return;
   waits_->look_again_all();
-  link_->drain();
-  link_.reset();
+  connections_->drain();
+  connections_.reset();
 }
 
 error compat_layout::not_held(std::string_view name, const owner_id& owner) const {
@@ -158,7 +158,7 @@ operation<entered> compat_layout::do_enter(const request& ask, invocation how) {
   const auto before = heard(ask);
   const auto sent = clock_.now();  // first: one recipe writes down a time of its own
   auto what = enter_command(ask);
-  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   co_return read_entered(got, ask, sent, before);
 }
 
@@ -178,7 +178,7 @@ result<entered> compat_layout::read_settled(const result<answer>& got, const req
 operation<entered> compat_layout::do_settle(const request& ask, invocation how) {
   const auto sent = clock_.now();
   auto what = marked(settle_command(ask), ask.name, ask.owner);
-  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   co_return read_settled(got, ask, sent);
 }
 
@@ -186,7 +186,7 @@ operation<void> compat_layout::do_leave(const ticket& place, invocation how) {
   auto leaves = leave_command(place);
   if (!leaves) co_return result<void>{};
   auto what = marked_in_doubt(std::move(*leaves), place.name, place.owner);
-  const auto got = co_await link_->ask(link_->of(place.name), what, place.name, how);
+  const auto got = co_await connections_->ask(connections_->of(place.name), what, place.name, how);
   co_return read_ended(got, place.name, place.owner);
 }
 
@@ -203,8 +203,8 @@ result<void> compat_layout::read_released(const result<answer>& got, const grant
 // connection.
 operation<void> compat_layout::do_release(const grant& held, invocation how) {
   auto what = marked_in_doubt(release_command(held), held.name, held.owner);
-  const auto got =
-      co_await link_->ask(link_->of(held.name), what, held.name, how, link::sends::now);
+  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how,
+                                              connections::sends::now);
   co_return read_released(got, held);
 }
 
@@ -244,7 +244,7 @@ result<void> compat_layout::read_renewed(const result<answer>& got, std::span<re
 operation<void> compat_layout::do_renew(std::span<renewal> batch, invocation how) {
   const auto sent = clock_.now();
   auto what = renew_in_parts(batch);
-  const auto got = co_await link_->ask(link_->stream(), what, {}, how);
+  const auto got = co_await connections_->ask(connections_->stream(), what, {}, how);
   co_return read_renewed(got, batch, sent);
 }
 
@@ -262,13 +262,13 @@ operation<grant> compat_layout::do_downgrade(const grant& held, lock_mode, invoc
 
 operation<lock_info> compat_layout::do_inspect(std::string_view name, invocation how) {
   auto what = inspect_command(name);
-  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   if (!got) co_return got.error();
   co_return read_info(got->values.front(), name);
 }
 
 result<std::vector<finding>> compat_layout::diagnose(const call& limits) {
-  return redis::diagnose(*link_, how_, limits);
+  return redis::diagnose(*connections_, how_, limits);
 }
 
 operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix, std::size_t limit,
@@ -278,7 +278,7 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
                     fmt::format("{} cannot list its locks: without a prefix they look like any "
                                 "other key. Give one with ?prefix=.",
                                 how_.url)};
-  auto names = co_await link_->scan(how_.prefix, prefix, how);
+  auto names = co_await connections_->scan(how_.prefix, prefix, how);
   if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
   for (const auto& name : *names) {
@@ -295,7 +295,7 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
 
 operation<std::size_t> compat_layout::do_revoke(std::string_view name, invocation how) {
   auto what = revoke_command(name);
-  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   if (!got) co_return got.error();
   co_return static_cast<std::size_t>(number_in(got->values.front()));
 }
@@ -309,11 +309,11 @@ operation<counter> compat_layout::do_count(const counter_request& ask, invocatio
 std::uint64_t compat_layout::heard_of(watch_kind, std::string_view) const { return 0; }
 
 void compat_layout::look(watch_kind, std::string_view name, const call& limits, on_version done) {
-  link_->post(link_->of(name), inspect_command(name), limits, name,
-              [this, name, done = std::move(done)](const result<answer>& got) {
-                if (!got) return done(got.error());
-                done(read_info(got->values.front(), name).version);
-              });
+  connections_->post(connections_->of(name), inspect_command(name), limits, name,
+                     [this, name, done = std::move(done)](const result<answer>& got) {
+                       if (!got) return done(got.error());
+                       done(read_info(got->values.front(), name).version);
+                     });
 }
 
 void compat_layout::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,

@@ -9,8 +9,8 @@
 #pragma once
 
 #include "engines/common/remote_engine.hpp"
+#include "engines/redis/connections.hpp"
 #include "engines/redis/doubts.hpp"
-#include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <holdfast/engine.hpp>
@@ -71,7 +71,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
 
   // What is the same for all of them; the layout adds its own words.
   static capabilities common_caps(const settings& how);
-  // Opens the connections; `prepare` runs when the link is there and nothing can come over it yet.
+  // Opens the connections; `prepare` runs when connections_ is there and nothing can come over it yet.
   result<void> connect(const std::function<void()>& prepare = {});
   // Closes them: from then on nothing calls back. Every layout does it first in its destructor: answers that come until
   // then may ask for more.
@@ -121,7 +121,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   const capabilities caps_;
   doubts doubts_;
   std::unique_ptr<waits> waits_;
-  std::unique_ptr<link> link_;  // goes first: its thread uses everything above
+  std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 
  private:
   class watching;

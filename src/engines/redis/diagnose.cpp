@@ -337,7 +337,8 @@ constexpr std::array checks{
 
 }  // namespace
 
-result<std::vector<finding>> diagnose(link& server, const settings& how, const call& limits) {
+result<std::vector<finding>> diagnose(connections& server, const settings& how,
+                                      const call& limits) {
   const auto known = facts::ask(server, how, limits);
   if (!known) return known.error();
   std::vector<finding> out;

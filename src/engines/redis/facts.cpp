@@ -112,7 +112,7 @@ struct question {
 };
 
 // All at once, and every answer for itself: a refusal is an answer, too. The values point into `frames`.
-result<std::vector<value>> ask_all(link& server, const question& what, const call& limits,
+result<std::vector<value>> ask_all(connections& server, const question& what, const call& limits,
                                    std::string& frames) {
   auto sent = server.of({}).exchange(what.bytes, what.count, to_net(limits), frames);
   if (!sent) return std::move(sent).error();
@@ -182,7 +182,8 @@ void read_rights(std::string_view digits, const words& needs, const std::string&
   into.may_flush = digits.back() == '1';
 }
 
-result<void> ask_for_settings(link& server, const settings& how, const call& limits, facts& into) {
+result<void> ask_for_settings(connections& server, const settings& how, const call& limits,
+                              facts& into) {
   const auto needs = needs_of(how);
   words rights{"EVAL", std::string{rights_script}, "0", how.prefix};
   rights.insert(rights.end(), needs.begin(), needs.end());
@@ -211,7 +212,7 @@ result<void> ask_for_settings(link& server, const settings& how, const call& lim
 
 // ---- measuring
 
-result<void> compare_clocks(link& server, const call& limits, facts& into) {
+result<void> compare_clocks(connections& server, const call& limits, facts& into) {
   using std::chrono::microseconds;
   using std::chrono::seconds;
   const auto steady = std::chrono::steady_clock::now();
@@ -229,7 +230,7 @@ result<void> compare_clocks(link& server, const call& limits, facts& into) {
   return {};
 }
 
-result<void> measure_round_trips(link& server, const call& limits, facts& into) {
+result<void> measure_round_trips(connections& server, const call& limits, facts& into) {
   constexpr int rounds = 9;
   for (int i = 0; i < rounds; ++i) {
     const auto sent = std::chrono::steady_clock::now();
@@ -244,7 +245,7 @@ result<void> measure_round_trips(link& server, const call& limits, facts& into) 
 
 }  // namespace
 
-result<facts> facts::ask(link& server, const settings& how, const call& limits) {
+result<facts> facts::ask(connections& server, const settings& how, const call& limits) {
   facts out;
   if (auto ok = ask_for_settings(server, how, limits, out); !ok) return std::move(ok).error();
   if (auto ok = compare_clocks(server, limits, out); !ok) return std::move(ok).error();

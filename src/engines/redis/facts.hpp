@@ -1,7 +1,7 @@
 // What a server tells about itself, as far as it lets us look. For diagnose().
 #pragma once
 
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
 #include "engines/redis/settings.hpp"
 
 #include <holdfast/engine.hpp>
@@ -30,7 +30,7 @@ struct facts {
   std::vector<nanoseconds> round_trips;  // sorted
 
   // An error only when the server does not answer.
-  static result<facts> ask(link& server, const settings& how, const call& limits);
+  static result<facts> ask(connections& server, const settings& how, const call& limits);
 
   // A field of INFO, a parameter; nothing when it is not known.
   std::optional<std::string_view> said(std::string_view field) const;

@@ -88,20 +88,20 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
                              how.url)};
   std::unique_ptr<native> self{new native{how, config}};
   // First listen, then say that we are not gone: from then on no waiter can find us absent without it being true.
-  link::stream_setup stream;
+  connections::stream_setup stream;
   stream.listener = self.get();
   net::resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
   net::resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
   stream.replies = 1;
   stream.topic = self->key('c', self->client_);
-  auto link = link::start(how);
-  if (!link) return std::move(link).error();
-  self->link_ = std::move(*link);
-  self->waits_ = std::make_unique<waits>(self->link_->driver());
+  auto opened = connections::start(how);
+  if (!opened) return std::move(opened).error();
+  self->connections_ = std::move(*opened);
+  self->waits_ = std::make_unique<waits>(self->connections_->driver());
   std::vector ready{&scripts::release()};
   // The WAIT behind an enter that is not known would be waited for all the same.
   if (how.wait_replicas > 0) ready.push_back(&scripts::enter());
-  self->link_->connect(true, stream, ready);
+  self->connections_->connect(true, stream, ready);
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   if (auto there = self->prove_presence({}, {soon, true}).run(); !there)
@@ -110,7 +110,7 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
 }
 
 native::~native() {
-  if (link_) link_->drain();
+  if (connections_) connections_->drain();
 }
 
 // ---- asking
@@ -122,7 +122,7 @@ operation<entered> native::do_enter(const request& ask, invocation how) {
   }
   auto what = enter_command(ask);
   const auto sent = send_now();
-  auto came = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  auto came = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   const auto got = unless_refused(std::move(came), ask.name);
   auto out = read_entered(got, ask, sent);
   if (!out || out->what != entered::kind::granted || enough_replicas(*got)) co_return out;
@@ -151,7 +151,7 @@ error native::not_replicated(const answer& got, std::string_view name) const {
 
 operation<entered> native::undo(const request& ask, error why, invocation how) {
   auto what = leave_command(ask.name, ask.owner, false);
-  const auto gone = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  const auto gone = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   if (!gone) co_return error{errc::outcome_unknown, gone.error().message()};
   co_return why;
 }
@@ -165,10 +165,10 @@ operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks
     if (!there) co_return std::move(there).error();
   }
   auto on = releasing(asks);
-  if (!on.empty()) co_await link_->pass(std::move(on), how);
+  if (!on.empty()) co_await connections_->pass(std::move(on), how);
   auto what = enter_all_command(asks);
   const auto sent = send_now();
-  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   auto out = read_all(got, asks, sent);
   for (const auto& ask : asks) doubts_.note(ask.owner, out);
   co_return out;
@@ -178,7 +178,7 @@ operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks
 std::set<lane*> native::releasing(std::span<const request> asks) const {
   std::set<lane*> out;
   if (releases_sent_.load(std::memory_order_relaxed) == 0) return out;
-  for (const auto& ask : asks) out.insert(&link_->of(ask.name));
+  for (const auto& ask : asks) out.insert(&connections_->of(ask.name));
   return out;
 }
 
@@ -196,7 +196,7 @@ result<entered> native::read_settled(const result<answer>& got, const request& a
 operation<entered> native::do_settle(const request& ask, invocation how) {
   auto what = settle_command(ask);
   const auto sent = send_now();
-  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   co_return read_settled(got, ask, sent);
 }
 
@@ -230,7 +230,7 @@ void native::start_await(const ticket& place, const call& limits,
 
 operation<void> native::do_leave(const ticket& place, invocation how) {
   auto what = leave_command(place.name, place.owner, place.replacing);
-  const auto got = co_await link_->ask(link_->of(place.name), what, place.name, how);
+  const auto got = co_await connections_->ask(connections_->of(place.name), what, place.name, how);
   co_return read_left(got, place);
 }
 
@@ -241,8 +241,8 @@ operation<void> native::do_leave(const ticket& place, invocation how) {
 operation<void> native::do_release(const grant& held, invocation how) {
   auto what = release_command(held.name, held.owner);
   if (!how.blocks) releases_sent_.fetch_add(1, std::memory_order_relaxed);
-  const auto got =
-      co_await link_->ask(link_->of(held.name), what, held.name, how, link::sends::now);
+  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how,
+                                              connections::sends::now);
   if (!how.blocks) releases_sent_.fetch_sub(1, std::memory_order_relaxed);
   co_return read_released(got, held);
 }
@@ -252,7 +252,7 @@ operation<grant> native::do_downgrade(const grant& held, lock_mode to, invocatio
   what << key('l', held.name) << how_.prefix + "t" << owner_text(held.owner)
        << std::string(1, letter_of(to)) << std::to_string(weight_of(to));
   const auto sent = send_now();
-  const auto got = co_await link_->ask(link_->of(held.name), what, held.name, how);
+  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how);
   if (!got) co_return got.error();
   const auto& items = got->values.front().items;
   if (items.size() != 2) co_return read_released(got, held).error();

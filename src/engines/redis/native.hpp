@@ -23,8 +23,8 @@
 #include "engines/common/modes.hpp"
 #include "engines/common/remote_engine.hpp"
 #include "engines/common/session_belief.hpp"
+#include "engines/redis/connections.hpp"
 #include "engines/redis/doubts.hpp"
-#include "engines/redis/link.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <holdfast/engine.hpp>
@@ -177,7 +177,7 @@ class native final : public remote_engine, private net::channel_listener {
   std::unordered_map<std::uint64_t, real_term> renewed_;  // by sequence, of those that were
   doubts doubts_;
   std::unique_ptr<waits> waits_;
-  std::unique_ptr<link> link_;  // goes first: its thread uses everything above
+  std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 };
 
 }  // namespace holdfast::engines::redis

@@ -155,7 +155,7 @@ operation<void> native::prove_presence(std::string_view for_lock, invocation how
     if (has_presence()) co_return result<void>{};
     auto what = presence_command();
     const auto sent = clock_.now();
-    const auto got = co_await link_->ask(link_->stream(), what, for_lock, how);
+    const auto got = co_await connections_->ask(connections_->stream(), what, for_lock, how);
     if (auto there = note_presence(got, sent, for_lock); !there) co_return not_sent(there.error());
   }
   if (is_present(clock_.now())) co_return result<void>{};
@@ -221,7 +221,7 @@ void native::start_renew(std::span<renewal> batch, const call& limits,
 operation<void> native::renew_due(std::span<renewal> batch, indices due, invocation how) {
   auto what = renew_command(batch, due);
   const auto sent = clock_.now();
-  const auto got = co_await link_->ask(link_->stream(), what, {}, how);
+  const auto got = co_await connections_->ask(connections_->stream(), what, {}, how);
   co_return conclude_renewal(batch, due, got, sent);
 }
 

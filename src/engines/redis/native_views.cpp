@@ -26,7 +26,7 @@ command native::inspect_command(std::string_view name) const {
 
 operation<lock_info> native::do_inspect(std::string_view name, invocation how) {
   auto what = inspect_command(name);
-  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   co_return read_inspected(got, name);
 }
 
@@ -42,7 +42,7 @@ result<lock_info> native::read_inspected(const result<answer>& got, std::string_
 operation<std::vector<lock_info>> native::do_list(std::string_view prefix, std::size_t limit,
                                                   invocation how) {
   const auto head = key('l', {});
-  auto names = co_await link_->scan(head, prefix, how);
+  auto names = co_await connections_->scan(head, prefix, how);
   if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
   constexpr std::size_t most = 128;
@@ -63,7 +63,8 @@ operation<void> native::inspect_some(std::span<const std::string> names,
                                      std::vector<lock_info>& out, invocation how) {
   auto what = inspect_command(names.front());
   for (const auto& name : names.subspan(1)) what.then(inspect_command(name));
-  const auto got = co_await link_->ask(link_->of(names.front()), what, names.front(), how);
+  const auto got =
+      co_await connections_->ask(connections_->of(names.front()), what, names.front(), how);
   if (!got) co_return got.error();
   for (std::size_t i = 0; i < names.size(); ++i)
     if (auto info = read_info(got->values[i], names[i])) out.push_back(std::move(*info));
@@ -73,20 +74,20 @@ operation<void> native::inspect_some(std::span<const std::string> names,
 operation<std::size_t> native::do_revoke(std::string_view name, invocation how) {
   command what{scripts::revoke(), 2, 0};
   what << key('l', name) << how_.prefix + "t";
-  const auto got = co_await link_->ask(link_->of(name), what, name, how);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   if (!got) co_return got.error();
   co_return static_cast<std::size_t>(got->values.front().integer);
 }
 
 result<std::vector<finding>> native::diagnose(const call& limits) {
-  return redis::diagnose(*link_, how_, limits);
+  return redis::diagnose(*connections_, how_, limits);
 }
 
 // ---- counters and watching
 
 operation<counter> native::do_count(const counter_request& ask, invocation how) {
   auto what = count_command(ask);
-  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   co_return read_count(got, ask.name);
 }
 
@@ -107,13 +108,13 @@ class native::watching final : public engines::watch_loop {
                            [this](const std::optional<pushed_grant>&) { heard(); });
   }
   void look(const call& until) override {
-    in_.link_->post(in_.link_->of(name_), in_.observe_command(kind_, name_), until, name_,
-                    [this](const result<answer>& got) { saw(read(got)); });
+    in_.connections_->post(in_.connections_->of(name_), in_.observe_command(kind_, name_), until,
+                           name_, [this](const result<answer>& got) { saw(read(got)); });
   }
   // Others who watch the same look again, too.
   void wake() override { in_.waits_->changed(topic_of(kind_, name_)); }
   void wake_at(steady_time when) override {
-    in_.link_->driver().at(
+    in_.connections_->driver().at(
         when, [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
   }
   result<sight> read(const result<answer>& got) const {

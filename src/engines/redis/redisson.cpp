@@ -98,7 +98,7 @@ redisson::redisson(const settings& how, const engine_config& config)
 result<std::unique_ptr<engine>> redisson::open(const settings& how, const engine_config& config) {
   std::unique_ptr<redisson> self{new redisson{how, config}};
   const auto prepare = [&made = *self] {
-    made.subscriptions_ = std::make_unique<subscriptions>(*made.link_, *made.waits_);
+    made.subscriptions_ = std::make_unique<subscriptions>(*made.connections_, *made.waits_);
   };
   if (auto there = self->connect(prepare); !there) return std::move(there).error();
   return std::unique_ptr<engine>{std::move(self)};
@@ -382,7 +382,7 @@ void redisson::start_await(const ticket& place, const call& limits,
 
 operation<counter> redisson::do_count(const counter_request& ask, invocation how) {
   auto what = count_command(ask);
-  const auto got = co_await link_->ask(link_->of(ask.name), what, ask.name, how);
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
   co_return read_count(got, ask.name);
 }
 
@@ -395,12 +395,12 @@ void redisson::look(watch_kind kind, std::string_view name, const call& limits, 
   if (kind == watch_kind::lock) return compat_layout::look(kind, name, limits, std::move(done));
   counter_request ask;
   ask.name = name;
-  link_->post(link_->of(name), count_command(ask), limits, name,
-              [this, name, done = std::move(done)](const result<answer>& got) {
-                const auto now = read_count(got, name);
-                if (!now) return done(now.error());
-                done(now->version);
-              });
+  connections_->post(connections_->of(name), count_command(ask), limits, name,
+                     [this, name, done = std::move(done)](const result<answer>& got) {
+                       const auto now = read_count(got, name);
+                       if (!now) return done(now.error());
+                       done(now->version);
+                     });
 }
 
 // Releases and opened latches are told, the rest is looked for.

@@ -1,4 +1,4 @@
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
 
 #include "support/parker.hpp"
 #include "support/text.hpp"
@@ -199,9 +199,9 @@ bool command::spell_out() {
 }
 
 // Hears that a connection has come up. That of the stream passes on all that it hears to whom it is for.
-class link::arrival final : public net::channel_listener {
+class connections::arrival final : public net::channel_listener {
  public:
-  explicit arrival(link& in, net::channel_listener* of_stream = nullptr)
+  explicit arrival(connections& in, net::channel_listener* of_stream = nullptr)
       : in_(in), then_(of_stream) {}
   void of(lane& commands) noexcept { commands_ = &commands; }  // before its first call
 
@@ -216,22 +216,23 @@ class link::arrival final : public net::channel_listener {
   void on_down(const error& why) noexcept override {
     if (then_ != nullptr) then_->on_down(why);
   }
-  link& in_;
+  connections& in_;
   net::channel_listener* const then_;
   lane* commands_ = nullptr;  // null: it is the stream
 };
 
-link::link(const settings& how) : how_(how), url_(how.url) {}
+connections::connections(const settings& how) : how_(how), url_(how.url) {}
 
-result<std::unique_ptr<link>> link::start(const settings& how) {
+result<std::unique_ptr<connections>> connections::start(const settings& how) {
   auto reactor = net::reactor::start();
   if (!reactor) return std::move(reactor).error();
-  std::unique_ptr<link> self{new link{how}};
+  std::unique_ptr<connections> self{new connections{how}};
   self->reactor_ = std::move(*reactor);
   return self;
 }
 
-void link::connect(bool lifts, const stream_setup& stream, std::span<const script* const> ready) {
+void connections::connect(bool lifts, const stream_setup& stream,
+                          std::span<const script* const> ready) {
   net::channel_options options;
   options.where = how_.where;
   options.description = url_;
@@ -262,14 +263,14 @@ void link::connect(bool lifts, const stream_setup& stream, std::span<const scrip
   stream_ = std::make_unique<lane>(*reactor_, options, longest_probe);
 }
 
-lane& link::of(std::string_view name) noexcept {
+lane& connections::of(std::string_view name) noexcept {
   return *channels_[std::hash<std::string_view>{}(name) % channels_.size()];
 }
 
 // ---- connections to another server
 
 // On the driver's thread. The newer one is where the address leads to now.
-void link::came_up(lane* which) {
+void connections::came_up(lane* which) {
   if (closed_ || topic_.empty()) return;
   if (which != nullptr) {
     if (stream_->generation() != 0) compare(*which, *stream_);
@@ -280,7 +281,7 @@ void link::came_up(lane* which) {
 }
 
 // The stream's server has us as a listener since before its connection counted as up.
-void link::compare(lane& commands, lane& older) {
+void connections::compare(lane& commands, lane& older) {
   const auto listening = stream_->generation(), before = older.generation();
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + longest_probe;
@@ -295,7 +296,7 @@ void link::compare(lane& commands, lane& older) {
 }
 
 // The master is elsewhere, and perhaps under the same address. From any thread.
-void link::leave_replica(lane& found, std::uint64_t generation) {
+void connections::leave_replica(lane& found, std::uint64_t generation) {
   reactor_->post([this, &found, generation] {
     if (closed_ || generation == 0 || found.generation() != generation) return;  // left already
     for (auto* one : lanes())
@@ -315,19 +316,19 @@ bool lane::was_silent() noexcept {
   return silent;
 }
 
-std::vector<lane*> link::lanes() const {
+std::vector<lane*> connections::lanes() const {
   std::vector<lane*> out;
   for (const auto& one : channels_) out.push_back(one.get());
   if (stream_) out.push_back(stream_.get());
   return out;
 }
 
-void link::look_later() {
+void connections::look_later() {
   reactor_->at(std::chrono::steady_clock::now() + between_looks, [this] { look(); });
 }
 
 // On the driver's thread, once a second while there is something to look at.
-void link::look() {
+void connections::look() {
   if (closed_) return;
   bool goes_on = false;
   bool silent = false;
@@ -344,14 +345,14 @@ void link::look() {
   if (any && !looks_.exchange(true)) look_later();
 }
 
-void link::suspect() {
+void connections::suspect() {
   if (suspects_.load(std::memory_order_relaxed) || suspects_.exchange(true)) return;
   reactor_->post([this] { probe_all(); });
 }
 
-class link::probe final : public net::reply_handler {
+class connections::probe final : public net::reply_handler {
  public:
-  probe(link& in, lane& over)
+  probe(connections& in, lane& over)
       : in_(in), over_(over), generation_(over.generation()), received_(over.received()) {}
 
  private:
@@ -365,12 +366,12 @@ class link::probe final : public net::reply_handler {
       over_.drop({errc::unavailable, "it answered nothing, not even a PING"});
     delete this;
   }
-  link& in_;
+  connections& in_;
   lane& over_;
   const std::uint64_t generation_, received_;
 };
 
-void link::probe_all() {
+void connections::probe_all() {
   if (closed_) return;
   std::string ping;
   resp::append_command(ping, {"PING"});
@@ -384,7 +385,7 @@ void link::probe_all() {
   if (--probes_ == 0) suspects_.store(false);
 }
 
-link::~link() {
+connections::~connections() {
   if (!reactor_ || getpid() != process_) return;  // after fork() there is nobody to wait for
   support::parker told;
   reactor_->post([this, &told] {
@@ -394,7 +395,7 @@ link::~link() {
   told.wait(steady_time::max());
 }
 
-void link::drain() noexcept {
+void connections::drain() noexcept {
   std::string ping, pong;
   resp::append_command(ping, {"PING"});
   const net::limits soon{std::chrono::steady_clock::now() + 1s, {}};
@@ -403,15 +404,15 @@ void link::drain() noexcept {
       if (one->generation() != 0) static_cast<void>(one->exchange(ping, 1, soon, pong));
 }
 
-error link::about(error why, std::string_view name) {
+error connections::about(error why, std::string_view name) {
   if (name.empty()) return why;
   auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
   if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
   return {why.code(), std::move(sentence)};
 }
 
-result<answer> link::read(std::string_view frames, const command& asked, std::string_view name,
-                          lane& over, std::uint64_t generation) {
+result<answer> connections::read(std::string_view frames, const command& asked,
+                                 std::string_view name, lane& over, std::uint64_t generation) {
   answer out;
   out.generation = generation;
   out.frames.reserve(
@@ -429,7 +430,8 @@ result<answer> link::read(std::string_view frames, const command& asked, std::st
   return out;
 }
 
-result<answer> link::run(lane& over, command& what, const call& limits, std::string_view name) {
+result<answer> connections::run(lane& over, command& what, const call& limits,
+                                std::string_view name) {
   const auto until = to_net(limits);
   thread_local std::string frames;
   begin(over);
@@ -441,16 +443,16 @@ result<answer> link::run(lane& over, command& what, const call& limits, std::str
   return read(frames, what, name, over, *sent);
 }
 
-result<answer> link::run(lane& over, std::initializer_list<std::string_view> words,
-                         const call& limits, std::string_view name) {
+result<answer> connections::run(lane& over, std::initializer_list<std::string_view> words,
+                                const call& limits, std::string_view name) {
   command what(words);
   return run(over, what, limits, name);
 }
 
 // ---- without waiting
 
-void link::pending_reply::start(sends when) noexcept {
-  link_.begin(on_);
+void connections::pending_reply::start(sends when) noexcept {
+  connections_.begin(on_);
   const auto until = to_net(limits_);
   if (when == sends::now) {
     on_.send_now(what_.bytes(), what_.replies(), until, *this);
@@ -459,16 +461,16 @@ void link::pending_reply::start(sends when) noexcept {
   }
 }
 
-void link::pending_reply::on_reply(result<std::string_view> frames) noexcept {
-  link_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
+void connections::pending_reply::on_reply(result<std::string_view> frames) noexcept {
+  connections_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
   if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
   if (!frames) return on_answer(about(std::move(frames).error(), name_));
   // We are on the thread that opens connections, so this is the one that answered, or none.
-  on_answer(link_.read(*frames, what_, name_, on_, on_.generation()));
+  on_answer(connections_.read(*frames, what_, name_, on_, on_.generation()));
 }
 
 // An answer to anything sent behind them says that they have been served.
-bool link::passing::begin() {
+bool connections::passing::begin() {
   for (auto* lane : over_)
     in_.post(*lane, command({"PING"}), how_.limits, {}, [this](const result<answer>&) {
       if (left_.fetch_sub(1) != 1) return;
@@ -478,8 +480,8 @@ bool link::passing::begin() {
   return left_.fetch_sub(1) != 1;
 }
 
-operation<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
-                                               invocation how) {
+operation<std::vector<std::string>> connections::scan(std::string_view head,
+                                                      std::string_view prefix, invocation how) {
   std::string pattern;
   for (const auto part : {head, prefix})
     for (const char c : part) {

@@ -101,7 +101,7 @@ struct answer {
 // How many were asked over a connection, and how many of them have ended, answered or not.
 class asked_and_ended {
  public:
-  // In the one order of all sequentially consistent operations, as link::begin() and link::look() rely on it.
+  // In the one order of all sequentially consistent operations: begin() and look() of connections rely on it.
   void ask() noexcept { asked_.fetch_add(1); }
   void ended() noexcept { ended_.fetch_add(1, std::memory_order_relaxed); }
   std::uint64_t asked() const noexcept { return asked_.load(); }
@@ -129,7 +129,7 @@ class lane final : public asked_and_ended, public net::channel {
   bool owed_then_ = false;
 };
 
-class link {
+class connections {
  public:
   // `setup` is sent on the stream's connections after the greeting (SUBSCRIBE ...): `setup_replies` answers are not
   // pushes.
@@ -140,10 +140,10 @@ class link {
     std::string
         topic{};  // what it listens to and nobody else; empty: whether all reach one server does not matter
   };
-  static result<std::unique_ptr<link>> start(const settings& how);
-  ~link();
-  link(const link&) = delete;
-  link& operator=(const link&) = delete;
+  static result<std::unique_ptr<connections>> start(const settings& how);
+  ~connections();
+  connections(const connections&) = delete;
+  connections& operator=(const connections&) = delete;
   // `lifts`: the token counter is brought up to the clock on every connection (native layout). Once, before any use.
   // `ready`: scripts that the server shall know from the start, because their calls are not waited for: one that had to
   // be sent again would come after what was asked behind it.
@@ -197,7 +197,7 @@ class link {
   }
 
  private:
-  explicit link(const settings& how);
+  explicit connections(const settings& how);
 
   // Somebody asks; and has an answer, or none. The caller writes that it asked and then reads whether a look is
   // planned; the driver writes that none is and then reads whether anybody has asked (look()). One of the two must see
@@ -239,23 +239,23 @@ class link {
 };
 
 // A command that was sent without waiting. Sent again, whole, when the server does not know its script.
-class link::pending_reply : private net::reply_handler {
+class connections::pending_reply : private net::reply_handler {
  protected:
   // All of them stay alive until on_answer().
-  pending_reply(link& from, lane& on, command& what, const call& limits,
+  pending_reply(connections& from, lane& on, command& what, const call& limits,
                 std::string_view name) noexcept
-      : link_(from), on_(on), what_(what), limits_(limits), name_(name) {}
+      : connections_(from), on_(on), what_(what), limits_(limits), name_(name) {}
   ~pending_reply() = default;
 
   // The answer may come before this returns.
   void start(sends when) noexcept;
-  result<answer> run() { return link_.run(on_, what_, limits_, name_); }
+  result<answer> run() { return connections_.run(on_, what_, limits_, name_); }
   virtual void on_answer(result<answer> got) noexcept = 0;
 
  private:
   void on_reply(result<std::string_view> frames) noexcept final;
 
-  link& link_;
+  connections& connections_;
   lane& on_;
   command& what_;
   const call& limits_;
@@ -263,9 +263,10 @@ class link::pending_reply : private net::reply_handler {
 };
 
 template <class Finish>
-class link::posted final : public pending_reply {
+class connections::posted final : public pending_reply {
  public:
-  posted(link& from, lane& on, command what, const call& limits, std::string_view name, Finish then)
+  posted(connections& from, lane& on, command what, const call& limits, std::string_view name,
+         Finish then)
       : pending_reply(from, on, what_, limits_, name),
         what_(std::move(what)),
         limits_(limits),
@@ -284,14 +285,14 @@ class link::posted final : public pending_reply {
 };
 
 template <class Finish>
-void link::post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
-                sends when) noexcept {
+void connections::post(lane& over, command what, const call& limits, std::string_view name,
+                       Finish finish, sends when) noexcept {
   (new posted<Finish>{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
 }
 
-class link::asking final : private pending_reply {
+class connections::asking final : private pending_reply {
  public:
-  asking(link& in, lane& over, command& what, std::string_view name, const invocation& how,
+  asking(connections& in, lane& over, command& what, std::string_view name, const invocation& how,
          sends when) noexcept
       : pending_reply(in, over, what, how.limits, name), blocks_(how.blocks), when_(when) {}
   bool await_ready() {
@@ -315,14 +316,14 @@ class link::asking final : private pending_reply {
   std::optional<result<answer>> got_{};
 };
 
-inline link::asking link::ask(lane& over, command& what, std::string_view name,
-                              const invocation& how, sends when) noexcept {
+inline connections::asking connections::ask(lane& over, command& what, std::string_view name,
+                                            const invocation& how, sends when) noexcept {
   return asking{*this, over, what, name, how, when};
 }
 
-class link::passing {
+class connections::passing {
  public:
-  passing(link& in, std::set<lane*> over, const invocation& how)
+  passing(connections& in, std::set<lane*> over, const invocation& how)
       : in_(in), over_(std::move(over)), how_(how), left_(over_.size() + 1) {}
   bool await_ready() {
     if (how_.blocks && begin()) bed_.wait(steady_time::max());
@@ -339,7 +340,7 @@ class link::passing {
   // before this returns.
   bool begin();
 
-  link& in_;
+  connections& in_;
   const std::set<lane*> over_;
   const invocation& how_;
   std::atomic<std::size_t> left_;  // unanswered ones, and begin()
@@ -347,7 +348,7 @@ class link::passing {
   support::parker bed_;
 };
 
-inline link::passing link::pass(std::set<lane*> over, const invocation& how) {
+inline connections::passing connections::pass(std::set<lane*> over, const invocation& how) {
   return passing{*this, std::move(over), how};
 }
 

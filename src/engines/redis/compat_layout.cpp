@@ -98,14 +98,14 @@ std::string compat_layout::mark_key(std::string_view name, const owner_id& owner
 command compat_layout::marked(command what, std::string_view name, const owner_id& owner) const {
   what.before(command(
       {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], '', 'PX', ARGV[1])",
-       "1", mark_key(name, owner), std::to_string(doubts::mark_kept.count())}));
+       "1", mark_key(name, owner), std::to_string(late_requests::mark_kept.count())}));
   what.keep_errors();
   return what;
 }
 
 command compat_layout::marked_in_doubt(command what, std::string_view name,
                                        const owner_id& owner) const {
-  return doubts_.has(owner) ? marked(std::move(what), name, owner) : what;
+  return late_requests_.has(owner) ? marked(std::move(what), name, owner) : what;
 }
 
 // The answer to what ends an owner is the last one. Without the mark a late request may still have an effect: whoever
@@ -116,7 +116,7 @@ result<void> compat_layout::read_ended(const result<answer>& got, std::string_vi
   if (got->values.back().is_error()) return reply_error(got->values.back().text, name, how_.url);
   if (const auto& mark = got->values.front(); mark.is_error())
     return error{errc::outcome_unknown, reply_error(mark.text, name, how_.url).message()};
-  doubts_.forget(owner);
+  late_requests_.forget(owner);
   return {};
 }
 
@@ -124,7 +124,7 @@ result<void> compat_layout::read_ended(const result<answer>& got, std::string_vi
 
 result<entered> compat_layout::read_entered(const result<answer>& got, const request& ask,
                                             steady_time sent, std::uint64_t heard) {
-  doubts_.note(ask.owner, got);
+  late_requests_.note(ask.owner, got);
   if (!got) return got.error();
   const auto& items = got->values.back().items;
   if (items.size() < 2) return unexpected_reply(ask.name, how_.url);
@@ -170,7 +170,7 @@ result<entered> compat_layout::read_settled(const result<answer>& got, const req
     for (const auto& one : got->values)
       if (one.is_error()) return reply_error(one.text, ask.name, how_.url);
   auto out = read_entered(got, ask, sent, 0);
-  if (out) doubts_.forget(ask.owner);
+  if (out) late_requests_.forget(ask.owner);
   if (out && out->what == entered::kind::waiting) out->what = entered::kind::busy;
   return out;
 }

@@ -10,7 +10,7 @@
 
 #include "engines/common/remote_engine.hpp"
 #include "engines/redis/connections.hpp"
-#include "engines/redis/doubts.hpp"
+#include "engines/redis/late_requests.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <holdfast/engine.hpp>
@@ -119,7 +119,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   const settings how_;
   const class clock& clock_;
   const capabilities caps_;
-  doubts doubts_;
+  late_requests late_requests_;
   std::unique_ptr<waits> waits_;
   std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 

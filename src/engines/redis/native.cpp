@@ -170,7 +170,7 @@ operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks
   const auto sent = send_now();
   const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   auto out = read_all(got, asks, sent);
-  for (const auto& ask : asks) doubts_.note(ask.owner, out);
+  for (const auto& ask : asks) late_requests_.note(ask.owner, out);
   co_return out;
 }
 

@@ -24,7 +24,7 @@
 #include "engines/common/remote_engine.hpp"
 #include "engines/common/session_belief.hpp"
 #include "engines/redis/connections.hpp"
-#include "engines/redis/doubts.hpp"
+#include "engines/redis/late_requests.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <holdfast/engine.hpp>
@@ -175,7 +175,7 @@ class native final : public remote_engine, private net::channel_listener {
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::mutex renewed_guard_;
   std::unordered_map<std::uint64_t, real_term> renewed_;  // by sequence, of those that were
-  doubts doubts_;
+  late_requests late_requests_;
   std::unique_ptr<waits> waits_;
   std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 };

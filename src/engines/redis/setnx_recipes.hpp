@@ -7,7 +7,7 @@
 // All release only what carries their owner, and renew it by the same comparison.
 #pragma once
 
-#include "engines/redis/scripts.hpp"
+#include "engines/redis/script.hpp"
 
 #include <holdfast/capabilities.hpp>
 

@@ -64,6 +64,9 @@ class redisson final : public compat_layout {
                     lock_info& into) const;
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
 
+  // A ticket's handle: what was heard, and how many permits were asked for (0: a lock), in this order from above.
+  static constexpr unsigned weight_bits = 17;
+  static std::uint64_t weight_in(const ticket& place);
   std::uint64_t heard(const request& ask) const override;
   nanoseconds patience(std::optional<nanoseconds> left) const override;
   std::uint64_t heard_of(watch_kind kind, std::string_view name) const override;

@@ -18,6 +18,8 @@
 #pragma once
 
 #include "engines/common/operation.hpp"
+#include "engines/redis/command.hpp"
+#include "engines/redis/errors.hpp"
 #include "engines/redis/scripts.hpp"
 #include "engines/redis/settings.hpp"
 #include "net/channel.hpp"
@@ -42,61 +44,7 @@
 
 namespace holdfast::engines::redis {
 
-// An error reply of the server as one of ours, with the lock (may be empty), the store and the server's own words.
-error reply_error(std::string_view reply, std::string_view name, std::string_view store);
-// The same, with only this part of the reply in the sentence.
-error reply_error(std::string_view reply, std::string_view name, std::string_view store,
-                  std::string_view shown);
-// It is the error of a server that is a replica, as the answer to a command or to a script that writes.
-bool is_replica(const net::resp::value& reply);
-// The reply is not of the kind that the request asks for.
-error unexpected_reply(std::string_view name, std::string_view store);
-
-// One call of a script: its name, keys and arguments in wire form. Words must be added exactly as announced.
-class command {
- public:
-  command(const script& what, std::size_t keys, std::size_t arguments);
-  explicit command(std::initializer_list<std::string_view> plain);  // no script
-  command& operator<<(std::string_view word) {
-    net::resp::append_word(bytes_, word);
-    return *this;
-  }
-  command& operator<<(std::int64_t number) {
-    net::resp::append_word(bytes_, number);
-    return *this;
-  }
-  // Another command right behind it, for which one more answer comes.
-  void then(std::initializer_list<std::string_view> words);
-  void then(const command& other);  // whose script must be known to the server
-  // `other` goes first, and is answered first.
-  void before(const command& other);
-  // The same call with the whole text of the script, for a server that has forgotten it. False: it is whole already.
-  bool spell_out();
-  // Every answer for itself: an error reply to one is a value, and costs the others nothing.
-  void keep_errors() noexcept { keeps_errors_ = true; }
-  bool keeps_errors() const noexcept { return keeps_errors_; }
-
-  std::string_view bytes() const noexcept { return bytes_; }
-  unsigned replies() const noexcept { return replies_; }
-
- private:
-  const script* what_ = nullptr;  // while only its name is there
-  std::size_t words_ = 1;
-  std::size_t lead_ = 0;  // where the script begins
-  std::size_t head_ = 0;  // where what spell_out replaces ends
-  unsigned replies_ = 1;
-  bool keeps_errors_ = false;
-  std::string bytes_;
-};
-
 inline net::limits to_net(const call& limits) { return {limits.deadline, limits.stop}; }
-
-// What came back: the values point into `frames`.
-struct answer {
-  std::string frames;
-  std::vector<net::resp::value> values;
-  std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
-};
 
 // How many were asked over a connection, and how many of them have ended, answered or not.
 class asked_and_ended {

@@ -1,6 +1,6 @@
 #include "engines/redis/diagnose.hpp"
 
-#include "engines/redis/facts.hpp"
+#include "engines/redis/server_info.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ bool is_local(const settings& how) {
 
 // Each check looks at one thing, and knows what it means for locks.
 
-finding check_version(const facts& server, const settings&) {
+finding check_version(const server_info& server, const settings&) {
   const auto version = server.said("redis_version");
   if (!version)
     return not_allowed("version", "INFO", "It must be Redis 6.0 or newer; 6.2 and 7 are better.");
@@ -48,7 +48,7 @@ finding check_version(const facts& server, const settings&) {
   return {level::good, "version", spoken + "."};
 }
 
-finding check_role(const facts& server, const settings&) {
+finding check_role(const server_info& server, const settings&) {
   const auto role = server.said("role");
   if (!role) return not_allowed("role", "INFO", "It must be the master.");
   if (*role != "master")
@@ -61,7 +61,7 @@ finding check_role(const facts& server, const settings&) {
   return {level::good, "role", "This is a master."};
 }
 
-finding check_cluster(const facts& server, const settings&) {
+finding check_cluster(const server_info& server, const settings&) {
   const auto enabled = server.number("cluster_enabled");
   if (!enabled) return not_allowed("cluster mode", "INFO", "It must be off.");
   if (*enabled != 0)
@@ -72,7 +72,7 @@ finding check_cluster(const facts& server, const settings&) {
   return {level::good, "cluster mode", "Off."};
 }
 
-finding check_eviction(const facts& server, const settings&) {
+finding check_eviction(const server_info& server, const settings&) {
   constexpr std::string_view about = "eviction policy";
   auto policy = server.said("maxmemory_policy");
   auto most = server.number("maxmemory");
@@ -115,7 +115,7 @@ finding judge_aof(std::string_view sync) {
                   sync.empty() ? "as configured" : sync)};
 }
 
-finding check_persistence(const facts& server, const settings&) {
+finding check_persistence(const server_info& server, const settings&) {
   constexpr std::string_view forgets =
       "and then they may be granted to others while their holders still believe in them, until "
       "their "
@@ -146,7 +146,7 @@ finding check_persistence(const facts& server, const settings&) {
                       forgets)};
 }
 
-finding check_replication(const facts& server, const settings& how) {
+finding check_replication(const server_info& server, const settings& how) {
   const auto replicas = server.number("connected_slaves");
   if (!replicas)
     return not_allowed("replication", "INFO", "With replicas, see wait_replicas in the guide.");
@@ -180,7 +180,7 @@ finding check_replication(const facts& server, const settings& how) {
                                "also stop granting.")};
 }
 
-finding check_rights(const facts& server, const settings& how) {
+finding check_rights(const server_info& server, const settings& how) {
   const auto user = "The user " + support::quoted(server.user);
   if (!server.missing_rights)
     return {level::note, "rights",
@@ -202,7 +202,7 @@ finding check_rights(const facts& server, const settings& how) {
   return {level::good, "rights", user + " may do all that is needed, and may not flush the store."};
 }
 
-finding check_password(const facts& server, const settings& how) {
+finding check_password(const server_info& server, const settings& how) {
   const bool came_without = how.password.empty() && server.user == "default";
   if (!came_without && !server.is_default_open)
     return not_allowed("password", "ACL GETUSER",
@@ -217,7 +217,7 @@ finding check_password(const facts& server, const settings& how) {
           "Give it one, or switch it off."};
 }
 
-finding check_encryption(const facts&, const settings& how) {
+finding check_encryption(const server_info&, const settings& how) {
   if (how.where.use_tls)
     return {level::good, "encryption", "TLS; certificate and name are verified."};
   if (is_local(how))
@@ -227,7 +227,7 @@ finding check_encryption(const facts&, const settings& how) {
           "rediss://."};
 }
 
-finding check_clock(const facts& server, const settings& how) {
+finding check_clock(const server_info& server, const settings& how) {
   const auto off = server.clock_ahead < 0ns ? -server.clock_ahead : server.clock_ahead;
   const auto measured =
       fmt::format("The server's clock is {} {} ours (give or take {}).", in_ms(off),
@@ -247,7 +247,7 @@ finding check_clock(const facts& server, const settings& how) {
               "replaced: a clock that is set back then makes them fall."};
 }
 
-finding check_round_trip(const facts& server, const settings& how) {
+finding check_round_trip(const server_info& server, const settings& how) {
   if (server.round_trips.empty()) return not_allowed("round trip", "PING", "");
   const auto median = server.round_trips[server.round_trips.size() / 2];
   const auto worst = server.round_trips.back();
@@ -262,7 +262,7 @@ finding check_round_trip(const facts& server, const settings& how) {
   return {level::note, "round trip", measured};
 }
 
-finding check_idle(const facts& server, const settings&) {
+finding check_idle(const server_info& server, const settings&) {
   const auto timeout = server.number_set_to("timeout");
   const auto keepalive = server.number_set_to("tcp-keepalive");
   if (!timeout || !keepalive)
@@ -296,7 +296,7 @@ std::optional<std::int64_t> pubsub_limit(std::string_view all) {
   return out;
 }
 
-finding check_messages(const facts& server, const settings&) {
+finding check_messages(const server_info& server, const settings&) {
   const auto limits = server.set_to("client-output-buffer-limit");
   const auto most = limits ? pubsub_limit(*limits) : std::nullopt;
   if (!most)
@@ -314,7 +314,7 @@ finding check_messages(const facts& server, const settings&) {
                      : fmt::format("A listener may be {} MB behind.", *most >> 20)};
 }
 
-finding check_scripts(const facts& server, const settings& how) {
+finding check_scripts(const server_info& server, const settings& how) {
   const auto limit = server.number_set_to("lua-time-limit");
   if (!limit)
     return not_allowed("scripts of others", "CONFIG GET",
@@ -337,8 +337,9 @@ constexpr std::array checks{
 
 }  // namespace
 
-result<std::vector<finding>> diagnose(link& server, const settings& how, const call& limits) {
-  const auto known = facts::ask(server, how, limits);
+result<std::vector<finding>> diagnose(connections& server, const settings& how,
+                                      const call& limits) {
+  const auto known = server_info::ask(server, how, limits);
   if (!known) return known.error();
   std::vector<finding> out;
   out.reserve(checks.size());

@@ -4,7 +4,7 @@
 // is a note with what to look at by hand; an error means that the server did not answer.
 #pragma once
 
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
 #include "engines/redis/settings.hpp"
 
 #include <holdfast/engine.hpp>
@@ -13,6 +13,6 @@
 
 namespace holdfast::engines::redis {
 
-result<std::vector<finding>> diagnose(link& server, const settings& how, const call& limits);
+result<std::vector<finding>> diagnose(connections& server, const settings& how, const call& limits);
 
 }  // namespace holdfast::engines::redis

@@ -1,7 +1,5 @@
 #include "engines/redis/native.hpp"
 
-#include "engines/common/blocking_completion.hpp"
-#include "support/parker.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -9,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <set>
 
 namespace holdfast::engines::redis {
 
@@ -91,55 +88,45 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
                              how.url)};
   std::unique_ptr<native> self{new native{how, config}};
   // First listen, then say that we are not gone: from then on no waiter can find us absent without it being true.
-  link::stream_setup stream;
+  connections::stream_setup stream;
   stream.listener = self.get();
   net::resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
   net::resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
   stream.replies = 1;
   stream.topic = self->key('c', self->client_);
-  auto link = link::start(how);
-  if (!link) return std::move(link).error();
-  self->link_ = std::move(*link);
-  self->waits_ = std::make_unique<waits>(self->link_->driver());
+  auto opened = connections::start(how);
+  if (!opened) return std::move(opened).error();
+  self->connections_ = std::move(*opened);
+  self->waits_ = std::make_unique<waits>(self->connections_->driver());
   std::vector ready{&scripts::release()};
   // The WAIT behind an enter that is not known would be waited for all the same.
   if (how.wait_replicas > 0) ready.push_back(&scripts::enter());
-  self->link_->connect(true, stream, ready);
+  self->connections_->connect(true, stream, ready);
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
-  if (auto there = self->prove_presence(soon); !there) return std::move(there).error();
+  if (auto there = self->prove_presence({}, {soon, true}).run(); !there)
+    return std::move(there).error();
   return std::unique_ptr<engine>{std::move(self)};
 }
 
 native::~native() {
-  if (link_) link_->drain();
+  if (connections_) connections_->drain();
 }
 
 // ---- asking
 
-result<entered> native::enter(const request& ask, const call& limits) {
-  if (auto there = prove_presence(limits, ask.name); !there) return std::move(there).error();
+operation<entered> native::do_enter(const request& ask, invocation how) {
+  if (!has_presence()) {
+    auto there = co_await prove_presence(ask.name, how);
+    if (!there) co_return std::move(there).error();
+  }
   auto what = enter_command(ask);
   const auto sent = send_now();
-  const auto got =
-      unless_refused(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
-  return undo_unless_replicated(read_entered(got, ask, sent), got, ask, limits);
-}
-
-void native::start_enter(const request& ask, const call& limits,
-                         completion<entered>& done) noexcept {
-  when_present(limits, ask.name, [this, &ask, &limits, &done](const result<void>& there) {
-    if (!there) return done.complete(there.error());
-    const auto sent = send_now();
-    link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
-                [this, &ask, &limits, &done, sent](result<answer> came) {
-                  const auto got = unless_refused(std::move(came), ask.name);
-                  auto out = read_entered(got, ask, sent);
-                  if (!out || out->what != entered::kind::granted || enough_replicas(*got))
-                    return done.complete(std::move(out));
-                  start_undo(ask, limits, not_replicated(*got, ask.name), done);
-                });
-  });
+  auto came = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  const auto got = unless_refused(std::move(came), ask.name);
+  auto out = read_entered(got, ask, sent);
+  if (!out || out->what != entered::kind::granted || enough_replicas(*got)) co_return out;
+  co_return co_await undo(ask, not_replicated(*got, ask.name), how);
 }
 
 bool native::enough_replicas(const answer& got) const {
@@ -162,62 +149,37 @@ error native::not_replicated(const answer& got, std::string_view name) const {
                       support::quoted(name), how_.url, how_.wait_replicas)};
 }
 
-result<entered> native::undo_unless_replicated(result<entered> got, const result<answer>& from,
-                                               const request& ask, const call& limits) {
-  if (!got || got->what != entered::kind::granted || enough_replicas(*from)) return got;
-  auto undo = leave_command(ask.name, ask.owner, false);
-  if (auto gone = link_->run(link_->of(ask.name), undo, limits, ask.name); !gone)
-    return error{errc::outcome_unknown, gone.error().message()};
-  return not_replicated(*from, ask.name);
-}
-
-void native::start_undo(const request& ask, const call& limits, error why,
-                        completion<entered>& done) noexcept {
-  link_->post(link_->of(ask.name), leave_command(ask.name, ask.owner, false), limits, ask.name,
-              [&done, why = std::move(why)](const result<answer>& gone) {
-                if (!gone)
-                  return done.complete(error{errc::outcome_unknown, gone.error().message()});
-                done.complete(why);
-              });
-}
-
-result<std::vector<grant>> native::enter_all(std::span<const request> asks, const call& limits) {
-  blocking_completion<std::vector<grant>> done;
-  start_enter_all(asks, limits, done);
-  return done.get();
+operation<entered> native::undo(const request& ask, error why, invocation how) {
+  auto what = leave_command(ask.name, ask.owner, false);
+  const auto gone = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  if (!gone) co_return error{errc::outcome_unknown, gone.error().message()};
+  co_return why;
 }
 
 // Not with wait_replicas: then each goes its own way, one after the other.
-void native::start_enter_all(std::span<const request> asks, const call& limits,
-                             completion<std::vector<grant>>& done) noexcept {
-  if (how_.wait_replicas > 0) return done.complete(std::vector<grant>{});
-  when_present(limits, asks.front().name, [this, asks, &limits, &done](const result<void>& there) {
-    if (!there) return done.complete(there.error());
-    after_releases(asks, limits, [this, asks, &limits, &done] {
-      const auto sent = send_now();
-      const auto name = asks.front().name;
-      link_->post(link_->of(name), enter_all_command(asks), limits, name,
-                  [this, asks, &done, sent](const result<answer>& got) {
-                    auto out = read_all(got, asks, sent);
-                    for (const auto& ask : asks) doubts_.note(ask.owner, out);
-                    done.complete(std::move(out));
-                  });
-    });
-  });
+operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks, invocation how) {
+  if (how_.wait_replicas > 0) co_return std::vector<grant>{};
+  const auto name = asks.front().name;
+  if (!has_presence()) {
+    auto there = co_await prove_presence(name, how);
+    if (!there) co_return std::move(there).error();
+  }
+  auto on = releasing(asks);
+  if (!on.empty()) co_await connections_->pass(std::move(on), how);
+  auto what = enter_all_command(asks);
+  const auto sent = send_now();
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
+  auto out = read_all(got, asks, sent);
+  for (const auto& ask : asks) late_requests_.note(ask.owner, out);
+  co_return out;
 }
 
-// One script, one connection; but releases of these names may still be under way on the others. An answer to anything
-// sent behind them says that they have been served.
-void native::after_releases(std::span<const request> asks, const call& limits,
-                            std::function<void()> then) {
-  if (releases_sent_.load(std::memory_order_relaxed) == 0) return then();
-  std::set<lane*> on;
-  for (const auto& ask : asks) on.insert(&link_->of(ask.name));
-  const auto left = std::make_shared<std::atomic<std::size_t>>(on.size());
-  for (auto* one : on)
-    link_->post(*one, command({"PING"}), limits, {}, [left, then](const result<answer>&) {
-      if (left->fetch_sub(1) == 1) then();
-    });
+// One script takes all names, over one connection; but releases of them may be under way on the others.
+std::set<lane*> native::releasing(std::span<const request> asks) const {
+  std::set<lane*> out;
+  if (releases_sent_.load(std::memory_order_relaxed) == 0) return out;
+  for (const auto& ask : asks) out.insert(&connections_->of(ask.name));
+  return out;
 }
 
 // With wait_replicas a grant whose answer was lost is not yet one, and the leave that undoes it may be on its way: so
@@ -231,19 +193,11 @@ result<entered> native::read_settled(const result<answer>& got, const request& a
   return out;
 }
 
-result<entered> native::settle(const request& ask, const call& limits) {
+operation<entered> native::do_settle(const request& ask, invocation how) {
   auto what = settle_command(ask);
   const auto sent = send_now();
-  return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
-}
-
-void native::start_settle(const request& ask, const call& limits,
-                          completion<entered>& done) noexcept {
-  const auto sent = send_now();
-  link_->post(link_->of(ask.name), settle_command(ask), limits, ask.name,
-              [this, &ask, &done, sent](const result<answer>& got) {
-                done.complete(read_settled(got, ask, sent));
-              });
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  co_return read_settled(got, ask, sent);
 }
 
 // ---- waiting
@@ -264,25 +218,6 @@ waits::judge native::news_for(const ticket& place) {
   return [after = place.handle](const pushed_grant& news) { return news.token.value > after; };
 }
 
-result<progress> native::await(const ticket& place, const call& limits) {
-  support::parker bed;
-  std::optional<pushed_grant> news;
-  call only_stop;
-  only_stop.stop = limits.stop;
-  waits_->for_grant(
-      place.owner.sequence, only_stop,
-      [&](std::optional<pushed_grant> what) {
-        news = what;
-        bed.set(1);
-      },
-      news_for(place));
-  if (bed.wait(limits.deadline) == 0) {
-    waits_->look_again(place.owner.sequence);  // or the news is on its way already
-    bed.wait(steady_time::max());
-  }
-  return read_push(news, place);
-}
-
 void native::start_await(const ticket& place, const call& limits,
                          completion<progress>& done) noexcept {
   waits_->for_grant(
@@ -293,48 +228,38 @@ void native::start_await(const ticket& place, const call& limits,
       news_for(place));
 }
 
-result<void> native::leave(const ticket& place, const call& limits) {
+operation<void> native::do_leave(const ticket& place, invocation how) {
   auto what = leave_command(place.name, place.owner, place.replacing);
-  return read_left(link_->run(link_->of(place.name), what, limits, place.name), place);
-}
-
-void native::start_leave(const ticket& place, const call& limits, completion<void>& done) noexcept {
-  link_->post(link_->of(place.name), leave_command(place.name, place.owner, place.replacing),
-              limits, place.name, [this, &place, &done](const result<answer>& got) {
-                done.complete(read_left(got, place));
-              });
+  const auto got = co_await connections_->ask(connections_->of(place.name), what, place.name, how);
+  co_return read_left(got, place);
 }
 
 // ---- giving back
 
-result<void> native::release(const grant& held, const call& limits) {
+// On its way before this suspends: what is asked about the same name afterwards stands behind it on the same
+// connection, and do_enter_all() looks at how many there are.
+operation<void> native::do_release(const grant& held, invocation how) {
   auto what = release_command(held.name, held.owner);
-  return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
+  if (!how.blocks) releases_sent_.fetch_add(1, std::memory_order_relaxed);
+  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how,
+                                              connections::sends::now);
+  if (!how.blocks) releases_sent_.fetch_sub(1, std::memory_order_relaxed);
+  co_return read_released(got, held);
 }
 
-void native::start_release(const grant& held, const call& limits, completion<void>& done) noexcept {
-  releases_sent_.fetch_add(1, std::memory_order_relaxed);
-  link_->post(
-      link_->of(held.name), release_command(held.name, held.owner), limits, held.name,
-      [this, &held, &done](const result<answer>& got) {
-        releases_sent_.fetch_sub(1, std::memory_order_relaxed);
-        done.complete(read_released(got, held));
-      },
-      link::sends::now);
-}
-
-result<grant> native::downgrade(const grant& held, lock_mode to, const call& limits) {
+operation<grant> native::do_downgrade(const grant& held, lock_mode to, invocation how) {
   command what{scripts::downgrade(), 2, 3};
   what << key('l', held.name) << how_.prefix + "t" << owner_text(held.owner)
        << std::string(1, letter_of(to)) << std::to_string(weight_of(to));
   const auto sent = send_now();
-  const auto got = link_->run(link_->of(held.name), what, limits, held.name);
-  if (!got) return got.error();
+  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how);
+  if (!got) co_return got.error();
   const auto& items = got->values.front().items;
-  if (items.size() != 2) return read_released(got, held).error();
+  if (items.size() != 2) co_return read_released(got, held).error();
   const auto ttl = unpack(held.handle).ttl;
-  return believed(held.name, held.owner, to, weight_of(to), held.token,
-                  sent.at + std::chrono::milliseconds{items[1].integer} - ttl, ttl, sent.session);
+  co_return believed(held.name, held.owner, to, weight_of(to), held.token,
+                     sent.at + std::chrono::milliseconds{items[1].integer} - ttl, ttl,
+                     sent.session);
 }
 
 // ---- messages

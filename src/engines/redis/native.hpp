@@ -16,20 +16,23 @@
 // says when that was by the server's clock, and answered commands tell how that clock relates to ours: not later than
 // "the answer says s, we had sent at t" allows. This trusts the server's clock as far as expiry in Redis does anyway.
 // What was learned in one session says nothing in the next: that may be another server, with another clock.
+//
+// Each verb is an operation, driven in two ways (common/remote_engine.hpp).
 #pragma once
 
 #include "engines/common/modes.hpp"
+#include "engines/common/remote_engine.hpp"
 #include "engines/common/session_belief.hpp"
-#include "engines/redis/doubts.hpp"
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
+#include "engines/redis/late_requests.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <holdfast/engine.hpp>
 
 #include <atomic>
-#include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 namespace holdfast::engines::redis {
@@ -39,54 +42,42 @@ inline lock_mode mode_in(std::string_view letter) {
 }
 std::optional<owner_id> parse_owner(std::string_view text);
 
-class native final : public engine, private net::channel_listener {
+class native final : public remote_engine, private net::channel_listener {
  public:
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
   ~native() override;
 
   const capabilities& caps() const noexcept override { return caps_; }
-  result<entered> enter(const request& ask, const call& limits) override;
-  result<progress> await(const ticket& place, const call& limits) override;
-  result<void> leave(const ticket& place, const call& limits) override;
-  result<void> renew(std::span<renewal> batch, const call& limits) override;
-  result<void> release(const grant& held, const call& limits) override;
-  result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
-  result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits) override;
-  result<entered> settle(const request& ask, const call& limits) override;
-  result<lock_info> inspect(std::string_view name, const call& limits) override;
-  result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
-                                      const call& limits) override;
-  result<std::size_t> revoke(std::string_view name, const call& limits) override;
   result<std::vector<finding>> diagnose(const call& limits) override;
-  result<counter> count(const counter_request& ask, const call& limits) override;
-  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                     const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
 
-  void start_enter(const request& ask, const call& limits,
-                   completion<entered>& done) noexcept override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
-  void start_leave(const ticket& place, const call& limits,
-                   completion<void>& done) noexcept override;
-  void start_release(const grant& held, const call& limits,
-                     completion<void>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
                    completion<void>& done) noexcept override;
-  void start_enter_all(std::span<const request> asks, const call& limits,
-                       completion<std::vector<grant>>& done) noexcept override;
-  void start_settle(const request& ask, const call& limits,
-                    completion<entered>& done) noexcept override;
-  void start_inspect(std::string_view name, const call& limits,
-                     completion<lock_info>& done) noexcept override;
-  void start_count(const counter_request& ask, const call& limits,
-                   completion<counter>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
  private:
   class watching;
   native(const settings& how, const engine_config& config);
+
+  operation<entered> do_enter(const request& ask, invocation how) override;
+  operation<void> do_leave(const ticket& place, invocation how) override;
+  operation<void> do_release(const grant& held, invocation how) override;
+  operation<entered> do_settle(const request& ask, invocation how) override;
+  operation<void> do_renew(std::span<renewal> batch, invocation how) override;
+  operation<grant> do_downgrade(const grant& held, lock_mode to, invocation how) override;
+  operation<std::vector<grant>> do_enter_all(std::span<const request> asks,
+                                             invocation how) override;
+  operation<lock_info> do_inspect(std::string_view name, invocation how) override;
+  operation<std::vector<lock_info>> do_list(std::string_view prefix, std::size_t limit,
+                                            invocation how) override;
+  operation<std::size_t> do_revoke(std::string_view name, invocation how) override;
+  operation<counter> do_count(const counter_request& ask, invocation how) override;
+  void end_await(const ticket& place) noexcept override {
+    waits_->look_again(place.owner.sequence);
+  }
 
   // Requests, and how their answers are read (native_wire.cpp).
   std::string key(char kind, std::string_view name) const;
@@ -139,33 +130,30 @@ class native final : public engine, private net::channel_listener {
   bool is_present(steady_time now) const;
   result<void> note_presence(const result<answer>& got, steady_time sent,
                              std::string_view for_lock = {});
-  result<void> prove_presence(const call& limits, std::string_view for_lock = {});
-  // then() with the presence proven, or with why it could not be: then nothing was sent.
-  void when_present(const call& limits, std::string_view for_lock,
-                    std::function<void(result<void>)> then);
+  // Asks for it unless has_presence(). When it fails, what it was for was not sent.
+  operation<void> prove_presence(std::string_view for_lock, invocation how);
+  bool has_presence() const { return belief_.current() != 0 && is_present(clock_.now()); }
   using indices = std::vector<std::size_t>;
   indices due_for_renewal(std::span<const renewal> batch, steady_time now);
   command renew_command(std::span<const renewal> batch, const indices& due) const;
+  operation<void> renew_due(std::span<renewal> batch, indices due, invocation how);
   result<void> conclude_renewal(std::span<renewal> batch, const indices& due,
                                 const result<answer>& got, steady_time sent);
   void conclude_asked(std::span<renewal> batch, const indices& due, const answer& got,
                       steady_time sent);
   void conclude_unasked(std::span<renewal> batch, const indices& due, std::uint64_t session);
 
-  result<entered> undo_unless_replicated(result<entered> got, const result<answer>& from,
-                                         const request& ask, const call& limits);
-  void after_releases(std::span<const request> asks, const call& limits,
-                      std::function<void()> then);
-  void start_undo(const request& ask, const call& limits, error why,
-                  completion<entered>& done) noexcept;
+  operation<entered> undo(const request& ask, error why, invocation how);
+  // On which connections releases of these names may be under way.
+  std::set<lane*> releasing(std::span<const request> asks) const;
   result<entered> read_settled(const result<answer>& got, const request& ask, const sending& sent);
   result<answer> unless_refused(result<answer> got, std::string_view name) const;
   bool enough_replicas(const answer& got) const;
   error not_replicated(const answer& got, std::string_view name) const;
   progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
   static waits::judge news_for(const ticket& place);
-  result<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
-                            const call& limits);
+  operation<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
+                               invocation how);
 
   void on_push(std::string_view frame) noexcept override;
   void on_message(std::string_view text);
@@ -187,9 +175,9 @@ class native final : public engine, private net::channel_listener {
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::mutex renewed_guard_;
   std::unordered_map<std::uint64_t, real_term> renewed_;  // by sequence, of those that were
-  doubts doubts_;
+  late_requests late_requests_;
   std::unique_ptr<waits> waits_;
-  std::unique_ptr<link> link_;  // goes first: its thread uses everything above
+  std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 };
 
 }  // namespace holdfast::engines::redis

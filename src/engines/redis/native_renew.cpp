@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <memory>
 #include <numeric>
 
 namespace holdfast::engines::redis {
@@ -151,42 +150,16 @@ constexpr int most_proofs = 3;  // a connection may be lost right after its answ
 
 }  // namespace
 
-result<void> native::prove_presence(const call& limits, std::string_view for_lock) {
+operation<void> native::prove_presence(std::string_view for_lock, invocation how) {
   for (int i = 0; i < most_proofs; ++i) {
-    if (belief_.current() != 0 && is_present(clock_.now())) return {};
+    if (has_presence()) co_return result<void>{};
     auto what = presence_command();
     const auto sent = clock_.now();
-    const auto got = link_->run(link_->stream(), what, limits, for_lock);
-    if (auto there = note_presence(got, sent, for_lock); !there) return not_sent(there.error());
+    const auto got = co_await connections_->ask(connections_->stream(), what, for_lock, how);
+    if (auto there = note_presence(got, sent, for_lock); !there) co_return not_sent(there.error());
   }
-  if (is_present(clock_.now())) return {};
-  return comes_and_goes(for_lock, how_.url);
-}
-
-void native::when_present(const call& limits, std::string_view for_lock,
-                          std::function<void(result<void>)> then) {
-  struct proving {
-    native& in;
-    const call& limits;
-    const std::string_view for_lock;
-    const std::function<void(result<void>)> then;
-    int left = most_proofs;
-
-    static void go_on(const std::shared_ptr<proving>& self) {
-      auto& in = self->in;
-      if (in.is_present(in.clock_.now())) return self->then({});
-      if (self->left-- == 0) return self->then(comes_and_goes(self->for_lock, in.how_.url));
-      const auto sent = in.clock_.now();
-      in.link_->post(in.link_->stream(), in.presence_command(), self->limits, self->for_lock,
-                     [self, sent](const result<answer>& got) {
-                       auto there = self->in.note_presence(got, sent, self->for_lock);
-                       if (!there) return self->then(not_sent(there.error()));
-                       go_on(self);
-                     });
-    }
-  };
-  if (is_present(clock_.now())) return then({});
-  proving::go_on(std::shared_ptr<proving>(new proving{*this, limits, for_lock, std::move(then)}));
+  if (is_present(clock_.now())) co_return result<void>{};
+  co_return comes_and_goes(for_lock, how_.url);
 }
 
 // ---- renewal
@@ -233,23 +206,23 @@ command native::renew_command(std::span<const renewal> batch, const indices& due
   return std::move(*out);
 }
 
-result<void> native::renew(std::span<renewal> batch, const call& limits) {
+// Proof: the store is asked about every grant.
+operation<void> native::do_renew(std::span<renewal> batch, invocation how) {
   indices all(batch.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  auto what = renew_command(batch, all);
-  const auto sent = clock_.now();
-  return conclude_renewal(batch, all, link_->run(link_->stream(), what, limits, {}), sent);
+  return renew_due(batch, std::move(all), how);
 }
 
 void native::start_renew(std::span<renewal> batch, const call& limits,
                          completion<void>& done) noexcept {
-  const auto sent = clock_.now();
-  auto due = due_for_renewal(batch, sent);
+  renew_due(batch, due_for_renewal(batch, clock_.now()), {limits, false}).start(done);
+}
+
+operation<void> native::renew_due(std::span<renewal> batch, indices due, invocation how) {
   auto what = renew_command(batch, due);
-  link_->post(link_->stream(), std::move(what), limits, {},
-              [this, batch, due = std::move(due), &done, sent](const result<answer>& got) {
-                done.complete(conclude_renewal(batch, due, got, sent));
-              });
+  const auto sent = clock_.now();
+  const auto got = co_await connections_->ask(connections_->stream(), what, {}, how);
+  co_return conclude_renewal(batch, due, got, sent);
 }
 
 result<void> native::conclude_renewal(std::span<renewal> batch, const indices& due,

@@ -1,5 +1,4 @@
 // The native layout for those who look: operators, counters, and whoever watches for a change.
-#include "engines/common/blocking_completion.hpp"
 #include "engines/common/watch_loop.hpp"
 #include "engines/redis/diagnose.hpp"
 #include "engines/redis/native.hpp"
@@ -25,16 +24,10 @@ command native::inspect_command(std::string_view name) const {
   return what;
 }
 
-result<lock_info> native::inspect(std::string_view name, const call& limits) {
+operation<lock_info> native::do_inspect(std::string_view name, invocation how) {
   auto what = inspect_command(name);
-  return read_inspected(link_->run(link_->of(name), what, limits, name), name);
-}
-
-void native::start_inspect(std::string_view name, const call& limits,
-                           completion<lock_info>& done) noexcept {
-  link_->post(
-      link_->of(name), inspect_command(name), limits, name,
-      [this, name, &done](const result<answer>& got) { done.complete(read_inspected(got, name)); });
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
+  co_return read_inspected(got, name);
 }
 
 result<lock_info> native::read_inspected(const result<answer>& got, std::string_view name) const {
@@ -46,66 +39,56 @@ result<lock_info> native::read_inspected(const result<answer>& got, std::string_
   return nobody;
 }
 
-result<std::vector<lock_info>> native::list(std::string_view prefix, std::size_t limit,
-                                            const call& limits) {
-  auto names = link_->scan(key('l', {}), prefix, limits);
-  if (!names) return std::move(names).error();
+operation<std::vector<lock_info>> native::do_list(std::string_view prefix, std::size_t limit,
+                                                  invocation how) {
+  const auto head = key('l', {});
+  auto names = co_await connections_->scan(head, prefix, how);
+  if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
   constexpr std::size_t most = 128;
   std::size_t length = 1;  // the first alone: so the server knows the script
   for (auto rest = std::span<const std::string>{*names}; !rest.empty() && out.size() < limit;) {
     const auto some = rest.first(std::min(length, rest.size()));
-    if (auto ok = inspect_some(some, out, limits); !ok) return std::move(ok).error();
+    auto ok = co_await inspect_some(some, out, how);
+    if (!ok) co_return std::move(ok).error();
     rest = rest.subspan(some.size());
     length = most;
   }
   if (out.size() > limit) out.resize(limit);
-  return out;
+  co_return out;
 }
 
 // In one round trip. Names that are free by now are left out.
-result<void> native::inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
-                                  const call& limits) {
+operation<void> native::inspect_some(std::span<const std::string> names,
+                                     std::vector<lock_info>& out, invocation how) {
   auto what = inspect_command(names.front());
   for (const auto& name : names.subspan(1)) what.then(inspect_command(name));
-  const auto got = link_->run(link_->of(names.front()), what, limits, names.front());
-  if (!got) return got.error();
+  const auto got =
+      co_await connections_->ask(connections_->of(names.front()), what, names.front(), how);
+  if (!got) co_return got.error();
   for (std::size_t i = 0; i < names.size(); ++i)
     if (auto info = read_info(got->values[i], names[i])) out.push_back(std::move(*info));
-  return {};
+  co_return result<void>{};
 }
 
-result<std::size_t> native::revoke(std::string_view name, const call& limits) {
+operation<std::size_t> native::do_revoke(std::string_view name, invocation how) {
   command what{scripts::revoke(), 2, 0};
   what << key('l', name) << how_.prefix + "t";
-  const auto got = link_->run(link_->of(name), what, limits, name);
-  if (!got) return got.error();
-  return static_cast<std::size_t>(got->values.front().integer);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
+  if (!got) co_return got.error();
+  co_return static_cast<std::size_t>(got->values.front().integer);
 }
 
 result<std::vector<finding>> native::diagnose(const call& limits) {
-  return redis::diagnose(*link_, how_, limits);
+  return redis::diagnose(*connections_, how_, limits);
 }
 
 // ---- counters and watching
 
-result<counter> native::count(const counter_request& ask, const call& limits) {
+operation<counter> native::do_count(const counter_request& ask, invocation how) {
   auto what = count_command(ask);
-  return read_count(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
-}
-
-void native::start_count(const counter_request& ask, const call& limits,
-                         completion<counter>& done) noexcept {
-  link_->post(
-      link_->of(ask.name), count_command(ask), limits, ask.name,
-      [this, &ask, &done](const result<answer>& got) { done.complete(read_count(got, ask.name)); });
-}
-
-result<void> native::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                           const call& limits) {
-  blocking_completion<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  co_return read_count(got, ask.name);
 }
 
 // The store is asked to tell us, and for the version, in one script.
@@ -125,13 +108,13 @@ class native::watching final : public engines::watch_loop {
                            [this](const std::optional<pushed_grant>&) { heard(); });
   }
   void look(const call& until) override {
-    in_.link_->post(in_.link_->of(name_), in_.observe_command(kind_, name_), until, name_,
-                    [this](const result<answer>& got) { saw(read(got)); });
+    in_.connections_->post(in_.connections_->of(name_), in_.observe_command(kind_, name_), until,
+                           name_, [this](const result<answer>& got) { saw(read(got)); });
   }
   // Others who watch the same look again, too.
   void wake() override { in_.waits_->changed(topic_of(kind_, name_)); }
   void wake_at(steady_time when) override {
-    in_.link_->driver().at(
+    in_.connections_->driver().at(
         when, [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
   }
   result<sight> read(const result<answer>& got) const {

@@ -108,23 +108,23 @@ command native::enter_command(const request& ask) const {
 command native::settle_command(const request& ask) const {
   command out{scripts::settle(), 2, 2};
   out << key('l', ask.name) << how_.prefix + "t" << owner_text(ask.owner)
-      << doubts::mark_kept.count();
+      << late_requests::mark_kept.count();
   return out;
 }
 
 // The owner as the compact form begins: "xOWNER ".
 command native::release_command(std::string_view name, const owner_id& owner) const {
-  const bool in_doubt = doubts_.has(owner);
+  const bool in_doubt = late_requests_.has(owner);
   command out{scripts::release(), 2, in_doubt ? 2U : 1U};
   out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' ';
-  if (in_doubt) out << doubts::mark_kept.count();
+  if (in_doubt) out << late_requests::mark_kept.count();
   return out;
 }
 
 command native::leave_command(std::string_view name, const owner_id& owner, bool place_only) const {
   command out{scripts::leave(), 2, 3};
   out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' '
-      << (doubts_.has(owner) ? std::to_string(doubts::mark_kept.count()) : "")
+      << (late_requests_.has(owner) ? std::to_string(late_requests::mark_kept.count()) : "")
       << (place_only ? "1" : "0");
   return out;
 }
@@ -168,7 +168,7 @@ result<answer> native::unless_refused(result<answer> got, std::string_view name)
 // The answers are described beside the scripts.
 result<entered> native::read_entered(const result<answer>& got, const request& ask,
                                      const sending& sent) {
-  doubts_.note(ask.owner, got);
+  late_requests_.note(ask.owner, got);
   if (!got) return got.error();
   const auto& v = got->values.front();
   entered out;
@@ -223,7 +223,7 @@ native::sending native::send_now() const {
 }
 
 void native::forget(const owner_id& owner) {
-  doubts_.forget(owner);
+  late_requests_.forget(owner);
   waits_->forget(owner.sequence);
   const std::lock_guard lock{renewed_guard_};
   renewed_.erase(owner.sequence);
@@ -232,7 +232,7 @@ void native::forget(const owner_id& owner) {
 result<void> native::read_left(const result<answer>& got, const ticket& place) {
   if (!got) return got.error();
   if (place.replacing) {
-    doubts_.forget(place.owner);  // the mark is there, and keeps out nothing else
+    late_requests_.forget(place.owner);  // the mark is there, and keeps out nothing else
   } else {
     forget(place.owner);
   }

@@ -1,8 +1,5 @@
 #include "engines/redis/redisson.hpp"
 
-#include "engines/redis/redisson_scripts.hpp"
-#include "support/text.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,15 +9,12 @@ namespace holdfast::engines::redis {
 namespace {
 
 using namespace std::chrono_literals;
-using net::resp::value;
-using std::chrono::milliseconds;
 
 // Messages are pushed; this is for the one that was lost with nobody noticing.
 constexpr nanoseconds longest_wait = 5s;
 // A count that Redisson's clients take down is published when it is zero only.
 constexpr nanoseconds between_counts = 1s;
 constexpr nanoseconds between_locks = 250ms;
-constexpr std::uint64_t most_at_once = 65'536;
 constexpr std::uint64_t is_watcher = std::uint64_t{1} << 63U;
 
 capabilities describe(const settings& how, capabilities caps) {
@@ -59,46 +53,17 @@ std::string uuid_of(const std::array<std::uint64_t, 2>& client) {
                      hex.substr(16, 4), hex.substr(20));
 }
 
-// "UUID:NUMBER", ours or Redisson's.
-std::optional<owner_id> read_lock_owner(std::string_view text) {
-  if (text.size() < 38 || text[36] != ':') return std::nullopt;
-  std::string hex;
-  for (const char c : text.substr(0, 36))
-    if (c != '-') hex += c;
-  owner_id out;
-  const auto read = [](std::string_view digits, std::uint64_t& into, int base) {
-    const auto* end = digits.data() + digits.size();
-    const auto [at, code] = std::from_chars(digits.data(), end, into, base);
-    return code == std::errc{} && at == end;
-  };
-  const std::string_view digits = hex;
-  if (hex.size() != 32 || !read(digits.substr(0, 16), out.client[0], 16) ||
-      !read(digits.substr(16), out.client[1], 16) || !read(text.substr(37), out.sequence, 10))
-    return std::nullopt;
-  return out;
-}
-
-std::uint64_t read_bytes(std::string_view bytes) {
-  std::uint64_t out = 0;
-  for (const char c : bytes) out = out << 8U | static_cast<unsigned char>(c);
-  return out;
-}
-
-void append_bytes(std::string& to, std::uint64_t from, unsigned count) {
-  while (count-- > 0) to += static_cast<char>(from >> (8 * count) & 0xffU);
-}
-
 }  // namespace
 
 redisson::redisson(const settings& how, const engine_config& config)
-    : foreign(how, config, describe(how, common_caps(how))),
+    : compat_layout(how, config, describe(how, common_caps(how))),
       client_(config.client),
       uuid_(uuid_of(config.client)) {}
 
 result<std::unique_ptr<engine>> redisson::open(const settings& how, const engine_config& config) {
   std::unique_ptr<redisson> self{new redisson{how, config}};
   const auto prepare = [&made = *self] {
-    made.subscriptions_ = std::make_unique<subscriptions>(*made.link_, *made.waits_);
+    made.subscriptions_ = std::make_unique<subscriptions>(*made.connections_, *made.waits_);
   };
   if (auto there = self->connect(prepare); !there) return std::move(there).error();
   return std::unique_ptr<engine>{std::move(self)};
@@ -107,257 +72,6 @@ result<std::unique_ptr<engine>> redisson::open(const settings& how, const engine
 redisson::~redisson() {
   if (subscriptions_) subscriptions_->close();
   disconnect();
-}
-
-// ---- names
-
-std::string redisson::before(std::string_view prefix, std::string_view name) const {
-  const auto full = key(name);
-  return full.find('{') == std::string::npos ? fmt::format("{}:{{{}}}", prefix, full)
-                                             : fmt::format("{}:{}", prefix, full);
-}
-
-std::string redisson::after(std::string_view name, std::string_view suffix) const {
-  const auto full = key(name);
-  return full.find('{') == std::string::npos ? fmt::format("{{{}}}:{}", full, suffix)
-                                             : fmt::format("{}:{}", full, suffix);
-}
-
-std::string redisson::channel_of(topic what, std::string_view name) const {
-  switch (what) {
-    case topic::semaphore:
-      return before("redisson_sc", name);
-    case topic::latch:
-      return fmt::format("redisson_countdownlatch__channel__{{{}}}", key(name));
-    case topic::lock:
-      break;
-  }
-  return before("redisson_lock__channel", name);
-}
-
-std::string redisson::lock_owner(const owner_id& owner) const {
-  return fmt::format("{}:{}", uuid_, owner.sequence);
-}
-
-// 8 bytes of the client and 6 of the sequence; the script adds the 2 of the permit's number.
-std::string redisson::permit_owner(const owner_id& owner) {
-  std::string out;
-  append_bytes(out, owner.client[0], 8);
-  append_bytes(out, owner.sequence, 6);
-  return out;
-}
-
-// ---- requests
-
-result<void> redisson::check(const request& ask) const {
-  if (ask.mode == lock_mode::exclusive && ask.replaces == nullptr) return {};
-  if (ask.mode != lock_mode::permits)
-    return unsupported(ask.name, fmt::format("locks of the mode {}", to_string(ask.mode)));
-  if (ask.weight <= most_at_once) return {};
-  return not_done{errc::misconfigured,
-                  fmt::format("Semaphore {} on {}: the layout redisson gives at most {} permits at "
-                              "once, not {}.",
-                              support::quoted(ask.name), how_.url, most_at_once, ask.weight)};
-}
-
-command redisson::enter_command(const request& ask) const {
-  const auto n = static_cast<std::int64_t>(ask.capacity);
-  const auto k = static_cast<std::int64_t>(ask.weight);
-  const auto ttl = in_ms(ask.ttl);
-  if (ask.mode == lock_mode::exclusive) {
-    command out{redisson_scripts::lock_enter(), 3, 2};
-    out << key(ask.name) << token_key(ask.name) << mark_key(ask.name, ask.owner)
-        << lock_owner(ask.owner) << ttl;
-    return out;
-  }
-  const auto made = after(ask.name, "holdfast_permits");
-  const auto channel = channel_of(topic::semaphore, ask.name);
-  if (is_plain(ask.mode)) {
-    command out{redisson_scripts::plain_enter(), 3, 4};
-    out << key(ask.name) << token_key(ask.name) << made << ttl << channel << n << k;
-    return out;
-  }
-  command out{redisson_scripts::permits_enter(), 5, 5};
-  out << key(ask.name) << after(ask.name, "timeout") << token_key(ask.name) << made
-      << mark_key(ask.name, ask.owner) << permit_owner(ask.owner) << ttl << channel << n << k;
-  return out;
-}
-
-command redisson::settle_command(const request& ask) const {
-  command out{redisson_scripts::settle(), 3, 2};
-  out << key(ask.name) << after(ask.name, "timeout") << token_key(ask.name) << lock_owner(ask.owner)
-      << permit_owner(ask.owner);
-  return out;
-}
-
-command redisson::give_back(lock_mode mode, std::string_view name, const owner_id& owner,
-                            std::uint64_t weight) const {
-  const auto k = static_cast<std::int64_t>(weight);
-  if (mode != lock_mode::permits) {
-    command out{redisson_scripts::lock_release(), 1, 2};
-    out << key(name) << lock_owner(owner) << channel_of(topic::lock, name);
-    return out;
-  }
-  if (is_plain(mode)) {
-    command out{redisson_scripts::plain_release(), 1, 2};
-    out << key(name) << channel_of(topic::semaphore, name) << k;
-    return out;
-  }
-  command out{redisson_scripts::permits_release(), 2, 3};
-  out << key(name) << after(name, "timeout") << permit_owner(owner)
-      << channel_of(topic::semaphore, name) << k;
-  return out;
-}
-
-std::vector<const script*> redisson::release_scripts() const {
-  return {&redisson_scripts::lock_release(), &redisson_scripts::permits_release(),
-          &redisson_scripts::plain_release()};
-}
-
-command redisson::release_command(const grant& held) const {
-  return give_back(held.mode, held.name, held.owner, held.weight);
-}
-
-// ---- tickets
-//
-// The handle is what was heard, how many permits were asked for (0: a lock), in this order from above.
-
-namespace {
-
-constexpr unsigned weight_bits = 17;
-
-std::uint64_t weight_in(const ticket& place) {
-  return place.handle & ((std::uint64_t{1} << weight_bits) - 1);
-}
-
-}  // namespace
-
-std::uint64_t redisson::heard(const request& ask) const {
-  const bool permits = ask.mode == lock_mode::permits;
-  const auto weight = permits ? ask.weight : 0;
-  if (subscriptions_->is_empty()) return weight;
-  const auto what = permits ? topic::semaphore : topic::lock;
-  return subscriptions_->heard(channel_of(what, ask.name)) << weight_bits | weight;
-}
-
-// Nothing tells of a waiter, but a grant whose answer got lost must not stay behind.
-std::optional<command> redisson::leave_command(const ticket& place) const {
-  const auto weight = weight_in(place);
-  const auto mode = weight == 0 ? lock_mode::exclusive : lock_mode::permits;
-  if (is_plain(mode)) return std::nullopt;
-  return give_back(mode, place.name, place.owner, weight);
-}
-
-command redisson::renew_command(std::span<const renewal> batch) const {
-  command out{redisson_scripts::renew(), batch.size(), 3 * batch.size()};
-  for (const auto& one : batch) {
-    const auto& held = *one.held;
-    const bool expires = held.mode == lock_mode::permits && !is_plain(held.mode);
-    out << (expires ? after(held.name, "timeout") : key(held.name));
-  }
-  for (const auto& one : batch) {
-    const auto& held = *one.held;
-    const bool permits = held.mode == lock_mode::permits;
-    const auto k = is_plain(held.mode) ? std::int64_t{-1} : static_cast<std::int64_t>(held.weight);
-    out << (permits ? permit_owner(held.owner) : lock_owner(held.owner)) << in_ms(held.ttl)
-        << (permits ? k : std::int64_t{0});
-  }
-  return out;
-}
-
-command redisson::inspect_command(std::string_view name) const {
-  command out{redisson_scripts::inspect(), 3, 0};
-  out << key(name) << after(name, "timeout") << token_key(name);
-  return out;
-}
-
-command redisson::revoke_command(std::string_view name) const {
-  command out{redisson_scripts::revoke(), 3, 2};
-  out << key(name) << after(name, "timeout") << token_key(name) << channel_of(topic::lock, name)
-      << channel_of(topic::semaphore, name);
-  return out;
-}
-
-command redisson::count_command(const counter_request& ask) const {
-  constexpr std::array<std::string_view, 6> ops{"read", "create",           "store",
-                                                "add",  "compare_exchange", "erase"};
-  command out{redisson_scripts::count(), 2, 5};
-  out << key(ask.name) << after(ask.name, "holdfast_count") << ops[static_cast<std::size_t>(ask.op)]
-      << ask.operand << ask.expected << in_ms(ask.keep) << channel_of(topic::latch, ask.name);
-  return out;
-}
-
-// ---- answers
-
-lock_info redisson::read_info(const value& got, std::string_view name) const {
-  lock_info out;
-  out.name = name;
-  out.capacity = rw_capacity;
-  if (got.items.size() < 4) return out;
-  const fencing_token last{static_cast<std::uint64_t>(number_in(got.items[3]))};
-  const auto& pairs = got.items[1].items;
-  std::size_t mixed = last.value;
-  const auto mix = [&mixed](std::string_view text) {
-    mixed = mixed * 31 + std::hash<std::string_view>{}(text);
-  };
-  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) mix(pairs[i].text);
-  if (got.items[0].text == "permits") {
-    read_permits(pairs, last, out);
-    out.capacity = static_cast<std::uint64_t>(std::max<std::int64_t>(number_in(got.items[2]), 0) +
-                                              static_cast<std::int64_t>(pairs.size() / 2));
-  } else {
-    const auto left = number_in(got.items[2]);
-    for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
-      holder_info holder;
-      holder.weight = rw_capacity;
-      holder.token = last;
-      holder.expires_in = left < 0 ? nanoseconds::max() : nanoseconds{milliseconds{left}};
-      if (const auto owner = read_lock_owner(pairs[i].text)) {
-        holder.owner = *owner;
-      } else {
-        holder.label = support::quoted(pairs[i].text, 40);
-      }
-      out.holders.push_back(std::move(holder));
-    }
-  }
-  out.version = out.holders.empty() ? 0 : mixed | 1U;
-  return out;
-}
-
-// Ids in the order of their ends; those of one owner begin with the same 14 bytes. Only 8 of them are the client's.
-void redisson::read_permits(const std::vector<value>& pairs, fencing_token last,
-                            lock_info& into) const {
-  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
-    const auto id = pairs[i].text;
-    owner_id owner;
-    owner.client[0] = read_bytes(id.substr(0, std::min<std::size_t>(8, id.size())));
-    if (owner.client[0] == client_[0]) owner.client[1] = client_[1];
-    if (id.size() >= 14) owner.sequence = read_bytes(id.substr(8, 6));
-    const auto known = std::ranges::find(into.holders, owner, &holder_info::owner);
-    if (known != into.holders.end()) {
-      ++known->weight;
-      continue;
-    }
-    holder_info holder;
-    holder.owner = owner;
-    holder.mode = lock_mode::permits;
-    holder.weight = 1;
-    holder.token = last;  // at most
-    holder.expires_in = milliseconds{number_in(pairs[i + 1])};
-    into.holders.push_back(std::move(holder));
-  }
-}
-
-result<counter> redisson::read_count(const result<answer>& got, std::string_view name) const {
-  if (!got) return got.error();
-  const auto& items = got->values.front().items;
-  if (items.size() != 3) return unexpected_reply(name, how_.url);
-  counter out;
-  out.exists = number_in(items[0]) == 1;
-  out.applied = number_in(items[1]) == 1;
-  out.value = number_in(items[2]);
-  out.version = out.exists ? static_cast<std::uint64_t>(out.value) + 1 : 0;
-  return out;
 }
 
 // ---- waiting
@@ -378,24 +92,12 @@ void redisson::start_await(const ticket& place, const call& limits,
                          });
 }
 
-result<progress> redisson::await(const ticket& place, const call& limits) {
-  blocking_completion<progress> done;
-  start_await(place, limits, done);
-  return done.get();
-}
-
 // ---- counters and watching
 
-result<counter> redisson::count(const counter_request& ask, const call& limits) {
+operation<counter> redisson::do_count(const counter_request& ask, invocation how) {
   auto what = count_command(ask);
-  return read_count(link_->run(link_->of(ask.name), what, limits, ask.name), ask.name);
-}
-
-void redisson::start_count(const counter_request& ask, const call& limits,
-                           completion<counter>& done) noexcept {
-  link_->post(
-      link_->of(ask.name), count_command(ask), limits, ask.name,
-      [this, &ask, &done](const result<answer>& got) { done.complete(read_count(got, ask.name)); });
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  co_return read_count(got, ask.name);
 }
 
 std::uint64_t redisson::heard_of(watch_kind kind, std::string_view name) const {
@@ -404,15 +106,15 @@ std::uint64_t redisson::heard_of(watch_kind kind, std::string_view name) const {
 }
 
 void redisson::look(watch_kind kind, std::string_view name, const call& limits, on_version done) {
-  if (kind == watch_kind::lock) return foreign::look(kind, name, limits, std::move(done));
+  if (kind == watch_kind::lock) return compat_layout::look(kind, name, limits, std::move(done));
   counter_request ask;
   ask.name = name;
-  link_->post(link_->of(name), count_command(ask), limits, name,
-              [this, name, done = std::move(done)](const result<answer>& got) {
-                const auto now = read_count(got, name);
-                if (!now) return done(now.error());
-                done(now->version);
-              });
+  connections_->post(connections_->of(name), count_command(ask), limits, name,
+                     [this, name, done = std::move(done)](const result<answer>& got) {
+                       const auto now = read_count(got, name);
+                       if (!now) return done(now.error());
+                       done(now->version);
+                     });
 }
 
 // Releases and opened latches are told, the rest is looked for.
@@ -446,23 +148,24 @@ bool redisson::has_plain(const owner_id& owner) const {
 }
 
 // The store would take back permits that were never given.
-result<void> redisson::release(const grant& held, const call& limits) {
-  if (is_plain(held.mode) && !has_plain(held.owner)) return not_held(held.name, held.owner);
-  return foreign::release(held, limits);
+operation<void> redisson::do_release(const grant& held, invocation how) {
+  if (is_plain(held.mode) && !has_plain(held.owner)) return refuse_release(held);
+  return compat_layout::do_release(held, how);
 }
 
-void redisson::start_release(const grant& held, const call& limits,
-                             completion<void>& done) noexcept {
-  if (is_plain(held.mode) && !has_plain(held.owner))
-    return done.complete(not_held(held.name, held.owner));
-  foreign::start_release(held, limits, done);
+operation<void> redisson::refuse_release(const grant& held) const {
+  co_return not_held(held.name, held.owner);
 }
 
-entered redisson::plain_settled(const request& ask) const {
+operation<entered> redisson::do_settle(const request& ask, invocation how) {
+  return is_plain(ask.mode) ? settle_plain(ask) : compat_layout::do_settle(ask, how);
+}
+
+operation<entered> redisson::settle_plain(const request& ask) const {
   entered out;
   const std::lock_guard lock{plain_guard_};
   const auto known = plain_held_.find(ask.owner.sequence);
-  if (known == plain_held_.end()) return out;
+  if (known == plain_held_.end()) co_return out;
   out.what = entered::kind::granted;
   out.granted.name = ask.name;
   out.granted.owner = ask.owner;
@@ -470,18 +173,7 @@ entered redisson::plain_settled(const request& ask) const {
   out.granted.weight = known->second;
   out.granted.valid_from = clock_.now() - ask.ttl;  // only good for giving it back
   out.granted.ttl = ask.ttl;
-  return out;
-}
-
-result<entered> redisson::settle(const request& ask, const call& limits) {
-  if (is_plain(ask.mode)) return plain_settled(ask);
-  return foreign::settle(ask, limits);
-}
-
-void redisson::start_settle(const request& ask, const call& limits,
-                            completion<entered>& done) noexcept {
-  if (is_plain(ask.mode)) return done.complete(plain_settled(ask));
-  foreign::start_settle(ask, limits, done);
+  co_return out;
 }
 
 }  // namespace holdfast::engines::redis

@@ -11,7 +11,7 @@
 // it comes back when the same value does.
 #pragma once
 
-#include "engines/redis/foreign.hpp"
+#include "engines/redis/compat_layout.hpp"
 #include "engines/redis/subscriptions.hpp"
 
 #include <atomic>
@@ -20,26 +20,20 @@
 
 namespace holdfast::engines::redis {
 
-class redisson final : public foreign {
+class redisson final : public compat_layout {
  public:
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
   ~redisson() override;
 
-  result<progress> await(const ticket& place, const call& limits) override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
-  result<void> release(const grant& held, const call& limits) override;
-  void start_release(const grant& held, const call& limits,
-                     completion<void>& done) noexcept override;
-  result<entered> settle(const request& ask, const call& limits) override;
-  void start_settle(const request& ask, const call& limits,
-                    completion<entered>& done) noexcept override;
-  result<counter> count(const counter_request& ask, const call& limits) override;
-  void start_count(const counter_request& ask, const call& limits,
-                   completion<counter>& done) noexcept override;
 
  private:
   redisson(const settings& how, const engine_config& config);
+
+  operation<void> do_release(const grant& held, invocation how) override;
+  operation<entered> do_settle(const request& ask, invocation how) override;
+  operation<counter> do_count(const counter_request& ask, invocation how) override;
 
   enum class topic : std::uint8_t { lock, semaphore, latch };
   // "prefix:{NAME}" and "{NAME}:suffix", or without braces where NAME has one.
@@ -70,6 +64,9 @@ class redisson final : public foreign {
                     lock_info& into) const;
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
 
+  // A ticket's handle: what was heard, and how many permits were asked for (0: a lock), in this order from above.
+  static constexpr unsigned weight_bits = 17;
+  static std::uint64_t weight_in(const ticket& place);
   std::uint64_t heard(const request& ask) const override;
   nanoseconds patience(std::optional<nanoseconds> left) const override;
   std::uint64_t heard_of(watch_kind kind, std::string_view name) const override;
@@ -83,7 +80,8 @@ class redisson final : public foreign {
   // Of RSemaphore, whose holders only we know.
   void note_granted(const request& ask) override;
   void note_released(const grant& held, const result<void>& how) override;
-  entered plain_settled(const request& ask) const;
+  operation<void> refuse_release(const grant& held) const;
+  operation<entered> settle_plain(const request& ask) const;
   bool has_plain(const owner_id& owner) const;
 
   const std::array<std::uint64_t, 2> client_;

@@ -1,6 +1,6 @@
 #include "engines/redis/redisson_scripts.hpp"
 
-#include <string>
+#include <string_view>
 
 namespace holdfast::engines::redis::redisson_scripts {
 
@@ -279,20 +279,8 @@ if sum <= 0 then return write('0') end
 return write(call('GET', K))
 )lua";
 
-std::string join(std::string_view a, std::string_view b = {}) {
-  std::string out{a};
-  out += b;
-  return out;
-}
-
 }  // namespace
 
-// Each is made once, when first used.
-#define HOLDFAST_SCRIPT(name, ...)                                          \
-  const script& name() {                                                    \
-    static const script& the = *new script{make_script(join(__VA_ARGS__))}; \
-    return the;                                                             \
-  }
 HOLDFAST_SCRIPT(lock_enter, lock_take, lock_look)
 HOLDFAST_SCRIPT(lock_release, lock_release_text)
 HOLDFAST_SCRIPT(permits_enter, permit_library, permits_enter_text)
@@ -304,6 +292,5 @@ HOLDFAST_SCRIPT(renew, permit_library, renew_text)
 HOLDFAST_SCRIPT(inspect, permit_library, inspect_text)
 HOLDFAST_SCRIPT(revoke, permit_library, revoke_text)
 HOLDFAST_SCRIPT(count, count_text)
-#undef HOLDFAST_SCRIPT
 
 }  // namespace holdfast::engines::redis::redisson_scripts

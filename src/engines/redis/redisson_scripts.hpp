@@ -14,7 +14,7 @@
 // A NAME with a brace in it is its own hash tag: there are no braces around it then.
 #pragma once
 
-#include "engines/redis/scripts.hpp"
+#include "engines/redis/script.hpp"
 
 namespace holdfast::engines::redis::redisson_scripts {
 

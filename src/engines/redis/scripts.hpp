@@ -11,32 +11,26 @@
 //   hf:w:NAME  hash   OWNER -> "MODE WEIGHT TTL PRIORITY REPLACES MEMBER GRACE SINCE HOST PID LABEL" of waiters
 //   hf:o:NAME  hash   CLIENT -> until when (server, ms) it wants to hear of every change of holders
 // and besides them
-//   hf:n:NAME  hash   "v", "g", "k": value, version and time to keep (ms) of a counter;  hf:p:NAME: who wants to
-// hear of its changes
+//   hf:n:NAME  hash   "v", "g", "k": value, version and time to keep (ms) of a counter
+//   hf:p:NAME  hash   CLIENT -> until when (server, ms) it wants to hear of its changes
 //   hf:t       the last token given; never behind the server's clock in microseconds when a connection begins
 //   hf:x:OWNER   given up while a request of it may still be on its way: that one finds this, and has no effect
 //   hf:g:CLIENT  since when (server, ms) a waiter has found that client's connection gone
 //   hf:c:CLIENT  not a key but the channel to which a client listens
 //
 // Messages on hf:c:CLIENT: "g OWNER TOKEN TTL MICROSECONDS MODE WEIGHT" granted, "l OWNER WHY" lost, "n OWNER" ask
-// again,
-// "o NAME" holders changed, "p NAME" counter changed.
+// again, "o NAME" holders changed, "p NAME" counter changed.
 #pragma once
 
-#include <string>
+#include "engines/redis/script.hpp"
+
 #include <string_view>
 
-namespace holdfast::engines::redis {
+namespace holdfast::engines::redis::scripts {
 
-struct script {
-  std::string text;
-  std::string sha;  // 40 hex digits
-};
+// Each script says where it is defined what it takes and answers.
 
-script make_script(std::string_view text);
-
-// Each script says in scripts.cpp what it takes and answers.
-namespace scripts {
+// scripts_verbs.cpp
 const script& enter();
 const script& enter_all();
 const script& release();
@@ -44,14 +38,19 @@ const script& leave();
 const script& downgrade();
 const script& renew();
 const script& settle();
+
+// scripts_views.cpp
 const script& inspect();
 const script& revoke();
 const script& count();
 const script& observe();
+
+// scripts_library.cpp
 // Part of the greeting of every connection: brings hf:t up to the server's clock. Every connection is new after a
 // restart or a fail-over, so no token is given from a counter that went back with the data. A server without memory for
 // that loses the counter instead: the next token is then the clock's, and held locks can be renewed and given back.
 extern const std::string_view lift;
-}  // namespace scripts
+// What stands in most of them, between their own parts.
+extern const std::string_view library;
 
-}  // namespace holdfast::engines::redis
+}  // namespace holdfast::engines::redis::scripts

@@ -1,7 +1,6 @@
 #include "engines/redis/setnx.hpp"
 
 #include "engines/redis/native.hpp"
-#include "support/parker.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -42,7 +41,7 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
 }  // namespace
 
 setnx::setnx(const recipe& by, const settings& how, const engine_config& config)
-    : foreign(how, config, describe(by, how, common_caps(how))), by_(by) {}
+    : compat_layout(how, config, describe(by, how, common_caps(how))), by_(by) {}
 
 result<std::unique_ptr<engine>> setnx::open(const recipe& by, const settings& how,
                                             const engine_config& config) {
@@ -179,19 +178,11 @@ nanoseconds setnx::patience(std::optional<nanoseconds> left) const {
   return left ? std::min<nanoseconds>(pause, *left + milliseconds{1}) : pause;
 }
 
-result<progress> setnx::await(const ticket& place, const call& limits) {
-  support::parker bed;
-  const std::stop_callback wake{limits.stop, [&bed] { bed.set(1); }};
-  bed.wait(std::min(limits.deadline, place.recheck_at));
-  return progress{};
-}
-
+// Nobody tells it anything: core comes back at recheck_at.
 void setnx::start_await(const ticket& place, const call& limits,
                         completion<progress>& done) noexcept {
-  call until = limits;
-  until.deadline = std::min(limits.deadline, place.recheck_at);
-  waits_->for_change({}, until,
-                     [&done](const std::optional<pushed_grant>&) { done.complete(progress{}); });
+  waits_->for_grant(place.owner.sequence, limits,
+                    [&done](const std::optional<pushed_grant>&) { done.complete(progress{}); });
 }
 
 }  // namespace holdfast::engines::redis

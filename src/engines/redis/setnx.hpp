@@ -5,18 +5,17 @@
 // moment and ask again.
 #pragma once
 
-#include "engines/redis/foreign.hpp"
+#include "engines/redis/compat_layout.hpp"
 #include "engines/redis/setnx_recipes.hpp"
 
 namespace holdfast::engines::redis {
 
-class setnx final : public foreign {
+class setnx final : public compat_layout {
  public:
   static result<std::unique_ptr<engine>> open(const recipe& by, const settings& how,
                                               const engine_config& config);
   ~setnx() override { disconnect(); }
 
-  result<progress> await(const ticket& place, const call& limits) override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
 

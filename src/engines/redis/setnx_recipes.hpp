@@ -7,7 +7,7 @@
 // All release only what carries their owner, and renew it by the same comparison.
 #pragma once
 
-#include "engines/redis/scripts.hpp"
+#include "engines/redis/script.hpp"
 
 #include <holdfast/capabilities.hpp>
 
@@ -19,7 +19,7 @@ namespace holdfast::engines::redis {
 struct recipe {
   std::string_view layout;
   // KEYS the lock's key (renew: of every lock)  ARGV our wall clock (ms), then
-  script enter;           // owner ttl(ms): as foreign.hpp says
+  script enter;           // owner ttl(ms): as compat_layout.hpp says
   script settle;          // owner: the same, without taking anything
   script release;         // owner: 1, or 0 when it was not its
   script renew;           // owner ttl(ms) of every lock: a string of 1 and 0

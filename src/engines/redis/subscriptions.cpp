@@ -40,7 +40,7 @@ void subscriptions::listen(std::string name, std::uint64_t id, std::uint64_t see
                      if (failure) return done(std::move(*failure));
                      done({});
                    });
-  if (begins) link_.driver().post([this, name] { begin(name); });
+  if (begins) connections_.driver().post([this, name] { begin(name); });
   const auto now = heard(name);
   if (now != 0 && now != seen) waits_.look_again(id);
 }
@@ -91,9 +91,10 @@ class subscriptions::asked final : public net::reply_handler {
     delete this;
     if (!frames)  // whatever was sent, it is repeated when somebody waits again
       return then(error{errc::unavailable, frames.error().message()});
-    const auto got = in.link_.read(*frames, command({"PING"}), {}, in.link_.stream(), 0);
+    const auto got =
+        in.connections_.read(*frames, command({"PING"}), {}, in.connections_.stream(), 0);
     if (got) return then(std::nullopt);
-    if (!in.closed_) in.link_.stream().drop(got.error());
+    if (!in.closed_) in.connections_.stream().drop(got.error());
     then(got.error());
   }
   subscriptions& in_;
@@ -106,12 +107,12 @@ void subscriptions::send(std::string_view verb, const std::string& name,
   net::resp::append_command(request, {verb, name});
   net::resp::append_command(request, {"PING"});
   const net::limits until{std::chrono::steady_clock::now() + longest_answer, {}};
-  link_.stream().send(request, 1, until, *new asked{*this, std::move(then)});
+  connections_.stream().send(request, 1, until, *new asked{*this, std::move(then)});
 }
 
 void subscriptions::close() {
   support::parker told;
-  link_.driver().post([this, &told] {
+  connections_.driver().post([this, &told] {
     closed_ = true;
     told.set(1);
   });
@@ -136,7 +137,8 @@ void subscriptions::begin(const std::string& name) {
 }
 
 void subscriptions::check_later(const std::string& name) {
-  link_.driver().at(std::chrono::steady_clock::now() + kept_unused, [this, name] { check(name); });
+  connections_.driver().at(std::chrono::steady_clock::now() + kept_unused,
+                           [this, name] { check(name); });
 }
 
 // Is it still wanted? The last waiter to go has this looked at, once.

@@ -10,7 +10,7 @@
 // in the order in which they were made here.
 #pragma once
 
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace holdfast::engines::redis {
 
 class subscriptions {
  public:
-  subscriptions(link& over, waits& in) : link_(over), waits_(in) {}
+  subscriptions(connections& over, waits& in) : connections_(over), waits_(in) {}
 
   bool is_empty() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
   // How much was heard on this channel; 0 while the server has not confirmed that we listen.
@@ -65,7 +65,7 @@ class subscriptions {
   void send(std::string_view verb, const std::string& name,
             std::function<void(std::optional<error>)> then);
 
-  link& link_;
+  connections& connections_;
   waits& waits_;
   bool closed_ = false;  // of the driver's thread
   mutable std::mutex guard_;

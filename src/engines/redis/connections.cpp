@@ -1,4 +1,4 @@
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
 
 #include "support/parker.hpp"
 #include "support/text.hpp"
@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 
 namespace holdfast::engines::redis {
@@ -18,50 +17,6 @@ using namespace std::chrono_literals;
 
 constexpr nanoseconds between_looks = 1s;
 constexpr nanoseconds longest_probe = 2s;
-
-struct reply_kind {
-  std::string_view prefix;
-  errc code;
-  std::string_view advice;
-};
-
-// What the server's error codes mean to the caller. The first row whose prefix fits applies. What a server refuses for
-// the state it is in (memory, replicas, read only), it refuses at the first write of a script, so nothing was done;
-// but a right may be missing for the second write, when the first was done.
-constexpr std::array reply_kinds{
-    reply_kind{"NOAUTH", errc::denied, "give a password (password_file, password_env)"},
-    reply_kind{"WRONGPASS", errc::denied, "check user and password"},
-    reply_kind{"NOPERM", errc::denied, "the user needs the rights listed in docs/guides/redis.md"},
-    reply_kind{"ERR The user executing the script", errc::denied,
-               "the user needs the rights listed in docs/guides/redis.md"},
-    reply_kind{"ERR ACL failure in script", errc::denied,
-               "the user needs the rights listed in docs/guides/redis.md"},
-    reply_kind{"ERR AUTH", errc::denied, "check user and password"},
-    reply_kind{"ERR invalid password", errc::denied, "check user and password"},
-    reply_kind{"LOADING", errc::unavailable, "it is still loading its data"},
-    reply_kind{"BUSY", errc::unavailable, "a script of somebody blocks it"},
-    reply_kind{"READONLY", errc::unavailable, "this is a replica; name the master"},
-    reply_kind{"OOM", errc::unavailable, "it has reached maxmemory"},
-    reply_kind{"MISCONF", errc::unavailable, "it cannot save its data and refuses writes"},
-    reply_kind{"NOREPLICAS", errc::unavailable, "too few replicas are in reach"},
-    reply_kind{"MASTERDOWN", errc::unavailable, "this replica has lost its master"},
-    reply_kind{"CLUSTERDOWN", errc::unavailable, "the cluster is down"},
-    reply_kind{"TRYAGAIN", errc::unavailable, "the cluster is being changed"},
-    reply_kind{"MOVED", errc::misconfigured, "Redis Cluster is not supported"},
-    reply_kind{"ASK", errc::misconfigured, "Redis Cluster is not supported"},
-    reply_kind{"CROSSSLOT", errc::misconfigured, "Redis Cluster is not supported"},
-    reply_kind{"WRONGTYPE", errc::misconfigured,
-               "the key of this lock is used for something else; choose another name or prefix"},
-    reply_kind{"NOPROTO", errc::misconfigured, "Redis 6.0 or newer is needed"},
-    reply_kind{"ERR unknown command 'HELLO'", errc::misconfigured, "Redis 6.0 or newer is needed"},
-    reply_kind{"ERR unknown command `HELLO`", errc::misconfigured, "Redis 6.0 or newer is needed"},
-    reply_kind{"ERR DB index", errc::misconfigured, "it has no such database"},
-    reply_kind{"HFGONE", errc::not_held, "the grant to be upgraded is gone"},
-    reply_kind{"HFOVER", errc::outcome_unknown, "this attempt was given up before"},
-    reply_kind{"HFCAPACITY", errc::misconfigured,
-               "it is in use with another capacity; all users of a name must agree on its kind and "
-               "its permits"},
-};
 
 std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   std::string out;
@@ -83,15 +38,6 @@ std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   return out;
 }
 
-// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it. To
-// look for the password in the answer and to mask it there would tell what a short one is, by what is missing. So of an
-// answer to a login nothing is shown but the words that we know.
-std::string_view shown_of_login(std::string_view reply) {
-  for (const auto& row : reply_kinds)
-    if (reply.starts_with(row.prefix)) return row.prefix;
-  return reply.starts_with("ERR ") ? "ERR" : "an error";
-}
-
 std::function<result<void>(std::string_view)> judge(const settings& how) {
   return
       [url = how.url, is_login = !how.password.empty()](std::string_view frames) -> result<void> {
@@ -99,8 +45,7 @@ std::function<result<void>(std::string_view)> judge(const settings& how) {
           auto value = resp::take(frames);
           if (!value) return std::move(value).error();
           if (value->is_error()) {
-            return reply_error(value->text, {}, url,
-                               is_login ? shown_of_login(value->text) : value->text);
+            return is_login ? login_error(value->text, url) : reply_error(value->text, {}, url);
           }
         }
         return {};
@@ -109,99 +54,10 @@ std::function<result<void>(std::string_view)> judge(const settings& how) {
 
 }  // namespace
 
-namespace {
-
-// What a command inside a script failed with. Before Redis 7 that came wrapped up:
-// "ERR Error running script (call to f_...): @user_script:4: @user_script: 4: -READONLY You can't ...".
-std::string_view unwrapped(std::string_view reply) {
-  constexpr std::string_view place = "@user_script";
-  const auto at = reply.rfind(place);
-  if (!reply.starts_with("ERR Error running script") || at == std::string_view::npos) return reply;
-  const auto begin = reply.find_first_not_of(": 0123456789-", at + place.size());
-  return begin == std::string_view::npos ? reply : reply.substr(begin);
-}
-
-}  // namespace
-
-error reply_error(std::string_view reply, std::string_view name, std::string_view store) {
-  return reply_error(reply, name, store, reply);
-}
-
-error reply_error(std::string_view reply, std::string_view name, std::string_view store,
-                  std::string_view shown) {
-  const auto inner = unwrapped(reply);
-  const auto about = name.empty() ? std::string{store}
-                                  : fmt::format("Lock {} on {}", support::quoted(name), store);
-  for (const auto& row : reply_kinds) {
-    if (!inner.starts_with(row.prefix)) continue;
-    auto sentence = fmt::format("{}: the server answered {}: {}.", about,
-                                support::quoted(shown, 160), row.advice);
-    if (row.code == errc::denied && reply.find("script") != std::string_view::npos)
-      return {row.code, std::move(sentence)};
-    return not_done{row.code, std::move(sentence)};
-  }
-  return {errc::protocol, fmt::format("{}: the server answered {}, which is not understood here.",
-                                      about, support::quoted(shown, 160))};
-}
-
-bool is_replica(const resp::value& reply) {
-  return reply.is_error() && unwrapped(reply.text).starts_with("READONLY");
-}
-
-error unexpected_reply(std::string_view name, std::string_view store) {
-  return {errc::protocol, fmt::format("Lock {} on {}: the server's answer has not the form that "
-                                      "was asked for; is this a Redis server?",
-                                      support::quoted(name), store)};
-}
-
-command::command(const script& what, std::size_t keys, std::size_t arguments)
-    : what_(&what), words_(3 + keys + arguments) {
-  bytes_.reserve(256 + 32 * (keys + arguments));
-  resp::append_head(bytes_, words_);
-  *this << "EVALSHA" << what.sha;
-  head_ = bytes_.size();
-  *this << static_cast<std::int64_t>(keys);
-}
-
-void command::then(std::initializer_list<std::string_view> words) {
-  resp::append_command(bytes_, words);
-  ++replies_;
-}
-
-void command::then(const command& other) {
-  bytes_ += other.bytes_;
-  replies_ += other.replies_;
-}
-
-command::command(std::initializer_list<std::string_view> plain) {
-  resp::append_command(bytes_, plain);
-}
-
-void command::before(const command& other) {
-  bytes_.insert(0, other.bytes_);
-  lead_ += other.bytes_.size();
-  head_ += other.bytes_.size();
-  replies_ += other.replies_;
-}
-
-bool command::spell_out() {
-  if (what_ == nullptr) return false;
-  std::string whole;
-  whole.reserve(bytes_.size() + what_->text.size() + 32);
-  whole.append(bytes_, 0, lead_);
-  resp::append_head(whole, words_);
-  resp::append_word(whole, std::string_view{"EVAL"});
-  resp::append_word(whole, what_->text);
-  whole.append(bytes_, head_);
-  bytes_ = std::move(whole);
-  what_ = nullptr;
-  return true;
-}
-
 // Hears that a connection has come up. That of the stream passes on all that it hears to whom it is for.
-class link::arrival final : public net::channel_listener {
+class connections::arrival final : public net::channel_listener {
  public:
-  explicit arrival(link& in, net::channel_listener* of_stream = nullptr)
+  explicit arrival(connections& in, net::channel_listener* of_stream = nullptr)
       : in_(in), then_(of_stream) {}
   void of(lane& commands) noexcept { commands_ = &commands; }  // before its first call
 
@@ -216,22 +72,23 @@ class link::arrival final : public net::channel_listener {
   void on_down(const error& why) noexcept override {
     if (then_ != nullptr) then_->on_down(why);
   }
-  link& in_;
+  connections& in_;
   net::channel_listener* const then_;
   lane* commands_ = nullptr;  // null: it is the stream
 };
 
-link::link(const settings& how) : how_(how), url_(how.url) {}
+connections::connections(const settings& how) : how_(how), url_(how.url) {}
 
-result<std::unique_ptr<link>> link::start(const settings& how) {
+result<std::unique_ptr<connections>> connections::start(const settings& how) {
   auto reactor = net::reactor::start();
   if (!reactor) return std::move(reactor).error();
-  std::unique_ptr<link> self{new link{how}};
+  std::unique_ptr<connections> self{new connections{how}};
   self->reactor_ = std::move(*reactor);
   return self;
 }
 
-void link::connect(bool lifts, const stream_setup& stream, std::span<const script* const> ready) {
+void connections::connect(bool lifts, const stream_setup& stream,
+                          std::span<const script* const> ready) {
   net::channel_options options;
   options.where = how_.where;
   options.description = url_;
@@ -262,14 +119,14 @@ void link::connect(bool lifts, const stream_setup& stream, std::span<const scrip
   stream_ = std::make_unique<lane>(*reactor_, options, longest_probe);
 }
 
-lane& link::of(std::string_view name) noexcept {
+lane& connections::of(std::string_view name) noexcept {
   return *channels_[std::hash<std::string_view>{}(name) % channels_.size()];
 }
 
 // ---- connections to another server
 
 // On the driver's thread. The newer one is where the address leads to now.
-void link::came_up(lane* which) {
+void connections::came_up(lane* which) {
   if (closed_ || topic_.empty()) return;
   if (which != nullptr) {
     if (stream_->generation() != 0) compare(*which, *stream_);
@@ -280,7 +137,7 @@ void link::came_up(lane* which) {
 }
 
 // The stream's server has us as a listener since before its connection counted as up.
-void link::compare(lane& commands, lane& older) {
+void connections::compare(lane& commands, lane& older) {
   const auto listening = stream_->generation(), before = older.generation();
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + longest_probe;
@@ -295,7 +152,7 @@ void link::compare(lane& commands, lane& older) {
 }
 
 // The master is elsewhere, and perhaps under the same address. From any thread.
-void link::leave_replica(lane& found, std::uint64_t generation) {
+void connections::leave_replica(lane& found, std::uint64_t generation) {
   reactor_->post([this, &found, generation] {
     if (closed_ || generation == 0 || found.generation() != generation) return;  // left already
     for (auto* one : lanes())
@@ -315,19 +172,19 @@ bool lane::was_silent() noexcept {
   return silent;
 }
 
-std::vector<lane*> link::lanes() const {
+std::vector<lane*> connections::lanes() const {
   std::vector<lane*> out;
   for (const auto& one : channels_) out.push_back(one.get());
   if (stream_) out.push_back(stream_.get());
   return out;
 }
 
-void link::look_later() {
+void connections::look_later() {
   reactor_->at(std::chrono::steady_clock::now() + between_looks, [this] { look(); });
 }
 
 // On the driver's thread, once a second while there is something to look at.
-void link::look() {
+void connections::look() {
   if (closed_) return;
   bool goes_on = false;
   bool silent = false;
@@ -344,14 +201,14 @@ void link::look() {
   if (any && !looks_.exchange(true)) look_later();
 }
 
-void link::suspect() {
+void connections::suspect() {
   if (suspects_.load(std::memory_order_relaxed) || suspects_.exchange(true)) return;
   reactor_->post([this] { probe_all(); });
 }
 
-class link::probe final : public net::reply_handler {
+class connections::probe final : public net::reply_handler {
  public:
-  probe(link& in, lane& over)
+  probe(connections& in, lane& over)
       : in_(in), over_(over), generation_(over.generation()), received_(over.received()) {}
 
  private:
@@ -365,12 +222,12 @@ class link::probe final : public net::reply_handler {
       over_.drop({errc::unavailable, "it answered nothing, not even a PING"});
     delete this;
   }
-  link& in_;
+  connections& in_;
   lane& over_;
   const std::uint64_t generation_, received_;
 };
 
-void link::probe_all() {
+void connections::probe_all() {
   if (closed_) return;
   std::string ping;
   resp::append_command(ping, {"PING"});
@@ -384,7 +241,7 @@ void link::probe_all() {
   if (--probes_ == 0) suspects_.store(false);
 }
 
-link::~link() {
+connections::~connections() {
   if (!reactor_ || getpid() != process_) return;  // after fork() there is nobody to wait for
   support::parker told;
   reactor_->post([this, &told] {
@@ -394,7 +251,7 @@ link::~link() {
   told.wait(steady_time::max());
 }
 
-void link::drain() noexcept {
+void connections::drain() noexcept {
   std::string ping, pong;
   resp::append_command(ping, {"PING"});
   const net::limits soon{std::chrono::steady_clock::now() + 1s, {}};
@@ -403,15 +260,15 @@ void link::drain() noexcept {
       if (one->generation() != 0) static_cast<void>(one->exchange(ping, 1, soon, pong));
 }
 
-error link::about(error why, std::string_view name) {
+error connections::about(error why, std::string_view name) {
   if (name.empty()) return why;
   auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
   if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
   return {why.code(), std::move(sentence)};
 }
 
-result<answer> link::read(std::string_view frames, const command& asked, std::string_view name,
-                          lane& over, std::uint64_t generation) {
+result<answer> connections::read(std::string_view frames, const command& asked,
+                                 std::string_view name, lane& over, std::uint64_t generation) {
   answer out;
   out.generation = generation;
   out.frames.reserve(
@@ -429,7 +286,8 @@ result<answer> link::read(std::string_view frames, const command& asked, std::st
   return out;
 }
 
-result<answer> link::run(lane& over, command& what, const call& limits, std::string_view name) {
+result<answer> connections::run(lane& over, command& what, const call& limits,
+                                std::string_view name) {
   const auto until = to_net(limits);
   thread_local std::string frames;
   begin(over);
@@ -441,8 +299,45 @@ result<answer> link::run(lane& over, command& what, const call& limits, std::str
   return read(frames, what, name, over, *sent);
 }
 
-result<std::vector<std::string>> link::scan(std::string_view head, std::string_view prefix,
-                                            const call& limits) {
+result<answer> connections::run(lane& over, std::initializer_list<std::string_view> words,
+                                const call& limits, std::string_view name) {
+  command what(words);
+  return run(over, what, limits, name);
+}
+
+// ---- without waiting
+
+void connections::pending_reply::start(sends when) noexcept {
+  connections_.begin(on_);
+  const auto until = to_net(limits_);
+  if (when == sends::now) {
+    on_.send_now(what_.bytes(), what_.replies(), until, *this);
+  } else {
+    on_.send(what_.bytes(), what_.replies(), until, *this);
+  }
+}
+
+void connections::pending_reply::on_reply(result<std::string_view> frames) noexcept {
+  connections_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
+  if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
+  if (!frames) return on_answer(about(std::move(frames).error(), name_));
+  // We are on the thread that opens connections, so this is the one that answered, or none.
+  on_answer(connections_.read(*frames, what_, name_, on_, on_.generation()));
+}
+
+// An answer to anything sent behind them says that they have been served.
+bool connections::passing::begin() {
+  for (auto* lane : over_)
+    in_.post(*lane, command({"PING"}), how_.limits, {}, [this](const result<answer>&) {
+      if (left_.fetch_sub(1) != 1) return;
+      if (how_.blocks) return bed_.set(1);
+      caller_.resume();
+    });
+  return left_.fetch_sub(1) != 1;
+}
+
+operation<std::vector<std::string>> connections::scan(std::string_view head,
+                                                      std::string_view prefix, invocation how) {
   std::string pattern;
   for (const auto part : {head, prefix})
     for (const char c : part) {
@@ -453,23 +348,18 @@ result<std::vector<std::string>> link::scan(std::string_view head, std::string_v
   std::vector<std::string> names;
   std::string cursor = "0";
   do {
-    const auto got = run(of(prefix), {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, limits);
-    if (!got) return got.error();
+    command what({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"});
+    const auto got = co_await ask(of(prefix), what, {}, how);
+    if (!got) co_return got.error();
     const auto& page = got->values.front().items;
-    if (page.size() != 2) return unexpected_reply(prefix, url_);
+    if (page.size() != 2) co_return unexpected_reply(prefix, url_);
     cursor = page[0].text;
-    for (const auto& one : page[1].items)
-      names.emplace_back(one.text.substr(std::min(head.size(), one.text.size())));
+    for (const auto& key : page[1].items)
+      names.emplace_back(key.text.substr(std::min(head.size(), key.text.size())));
   } while (cursor != "0");
   std::ranges::sort(names);  // SCAN may say a key twice
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
-
-result<answer> link::run(lane& over, std::initializer_list<std::string_view> words,
-                         const call& limits, std::string_view name) {
-  command what(words);
-  return run(over, what, limits, name);
+  co_return names;
 }
 
 }  // namespace holdfast::engines::redis

@@ -1,7 +1,7 @@
 // What a server tells about itself, as far as it lets us look. For diagnose().
 #pragma once
 
-#include "engines/redis/link.hpp"
+#include "engines/redis/connections.hpp"
 #include "engines/redis/settings.hpp"
 
 #include <holdfast/engine.hpp>
@@ -14,7 +14,7 @@
 
 namespace holdfast::engines::redis {
 
-struct facts {
+struct server_info {
   std::map<std::string, std::string, std::less<>> info;  // INFO; empty when that is refused
   std::map<std::string, std::string, std::less<>>
       config;        // CONFIG GET, the ones that count for locks
@@ -30,7 +30,7 @@ struct facts {
   std::vector<nanoseconds> round_trips;  // sorted
 
   // An error only when the server does not answer.
-  static result<facts> ask(link& server, const settings& how, const call& limits);
+  static result<server_info> ask(connections& server, const settings& how, const call& limits);
 
   // A field of INFO, a parameter; nothing when it is not known.
   std::optional<std::string_view> said(std::string_view field) const;

@@ -1,4 +1,4 @@
-#include "engines/redis/foreign.hpp"
+#include "engines/redis/compat_layout.hpp"
 
 #include "engines/redis/diagnose.hpp"
 
@@ -22,10 +22,10 @@ constexpr nanoseconds between_looks = 50ms;
 
 }  // namespace
 
-foreign::foreign(const settings& how, const engine_config& config, capabilities caps)
+compat_layout::compat_layout(const settings& how, const engine_config& config, capabilities caps)
     : how_(how), clock_(config.clock), caps_(std::move(caps)) {}
 
-capabilities foreign::common_caps(const settings& how) {
+capabilities compat_layout::common_caps(const settings& how) {
   capabilities caps;
   caps.engine = "redis, layout " + how.layout;
   caps.cross_process = true;
@@ -40,43 +40,43 @@ capabilities foreign::common_caps(const settings& how) {
   return caps;
 }
 
-result<void> foreign::connect(const std::function<void()>& prepare) {
+result<void> compat_layout::connect(const std::function<void()>& prepare) {
   if (how_.prefix.size() > 64 || support::has_control(how_.prefix))
     return error{
         errc::misconfigured,
         fmt::format("The prefix in {} must have at most 64 bytes and no control characters.",
                     how_.url)};
-  auto link = link::start(how_);
-  if (!link) return std::move(link).error();
-  link_ = std::move(*link);
-  waits_ = std::make_unique<waits>(link_->driver());
+  auto opened = connections::start(how_);
+  if (!opened) return std::move(opened).error();
+  connections_ = std::move(*opened);
+  waits_ = std::make_unique<waits>(connections_->driver());
   if (prepare) prepare();
-  link::stream_setup stream;
+  connections::stream_setup stream;
   stream.listener = this;
-  link_->connect(false, stream, release_scripts());
+  connections_->connect(false, stream, release_scripts());
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
-  const auto there = link_->run(link_->of({}), {"PING"}, soon);
+  const auto there = connections_->run(connections_->of({}), {"PING"}, soon);
   if (there) return {};
   // Nothing was asked for yet, so nothing is unknown.
   if (there.error().code() != errc::outcome_unknown) return there.error();
   return error{errc::unavailable, there.error().message()};
 }
 
-void foreign::disconnect() noexcept {
-  if (!link_) return;
+void compat_layout::disconnect() noexcept {
+  if (!connections_) return;
   waits_->look_again_all();
-  link_->drain();
-  link_.reset();
+  connections_->drain();
+  connections_.reset();
 }
 
-error foreign::not_held(std::string_view name, const owner_id& owner) const {
+error compat_layout::not_held(std::string_view name, const owner_id& owner) const {
   return {errc::not_held,
           fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",
                       support::quoted(name), how_.url, to_string(owner))};
 }
 
-error foreign::unsupported(std::string_view name, std::string_view what) const {
+error compat_layout::unsupported(std::string_view name, std::string_view what) const {
   return {errc::unsupported, fmt::format("Lock {} on {}: the layout {} has no {}.",
                                          support::quoted(name), how_.url, how_.layout, what)};
 }
@@ -89,41 +89,42 @@ constexpr std::string_view mark_word = ":holdfast-over:";
 
 }  // namespace
 
-std::string foreign::mark_key(std::string_view name, const owner_id& owner) const {
+std::string compat_layout::mark_key(std::string_view name, const owner_id& owner) const {
   return key(name).append(mark_word).append(to_string(owner));
 }
 
 // First the mark, then what ends the owner: from the first on no request of it has an effect. A server that has no
 // memory left refuses SET, but judges a script by its first write, and refuses no DEL.
-command foreign::marked(command what, std::string_view name, const owner_id& owner) const {
+command compat_layout::marked(command what, std::string_view name, const owner_id& owner) const {
   what.before(command(
       {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], '', 'PX', ARGV[1])",
-       "1", mark_key(name, owner), std::to_string(doubts::mark_kept.count())}));
+       "1", mark_key(name, owner), std::to_string(late_requests::mark_kept.count())}));
   what.keep_errors();
   return what;
 }
 
-command foreign::marked_in_doubt(command what, std::string_view name, const owner_id& owner) const {
-  return doubts_.has(owner) ? marked(std::move(what), name, owner) : what;
+command compat_layout::marked_in_doubt(command what, std::string_view name,
+                                       const owner_id& owner) const {
+  return late_requests_.has(owner) ? marked(std::move(what), name, owner) : what;
 }
 
 // The answer to what ends an owner is the last one. Without the mark a late request may still have an effect: whoever
 // asked then settles, which makes the mark or says that it cannot.
-result<void> foreign::read_ended(const result<answer>& got, std::string_view name,
-                                 const owner_id& owner) {
+result<void> compat_layout::read_ended(const result<answer>& got, std::string_view name,
+                                       const owner_id& owner) {
   if (!got) return got.error();
   if (got->values.back().is_error()) return reply_error(got->values.back().text, name, how_.url);
   if (const auto& mark = got->values.front(); mark.is_error())
     return error{errc::outcome_unknown, reply_error(mark.text, name, how_.url).message()};
-  doubts_.forget(owner);
+  late_requests_.forget(owner);
   return {};
 }
 
 // ---- asking
 
-result<entered> foreign::read_entered(const result<answer>& got, const request& ask,
-                                      steady_time sent, std::uint64_t heard) {
-  doubts_.note(ask.owner, got);
+result<entered> compat_layout::read_entered(const result<answer>& got, const request& ask,
+                                            steady_time sent, std::uint64_t heard) {
+  late_requests_.note(ask.owner, got);
   if (!got) return got.error();
   const auto& items = got->values.back().items;
   if (items.size() < 2) return unexpected_reply(ask.name, how_.url);
@@ -152,92 +153,59 @@ result<entered> foreign::read_entered(const result<answer>& got, const request& 
   return out;
 }
 
-result<entered> foreign::enter(const request& ask, const call& limits) {
-  if (auto ok = check(ask); !ok) return std::move(ok).error();
+operation<entered> compat_layout::do_enter(const request& ask, invocation how) {
+  if (auto ok = check(ask); !ok) co_return std::move(ok).error();
   const auto before = heard(ask);
   const auto sent = clock_.now();  // first: one recipe writes down a time of its own
   auto what = enter_command(ask);
-  return read_entered(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent, before);
-}
-
-void foreign::start_enter(const request& ask, const call& limits,
-                          completion<entered>& done) noexcept {
-  if (auto ok = check(ask); !ok) return done.complete(std::move(ok).error());
-  const auto before = heard(ask);
-  const auto sent = clock_.now();
-  link_->post(link_->of(ask.name), enter_command(ask), limits, ask.name,
-              [this, &ask, &done, sent, before](const result<answer>& got) {
-                done.complete(read_entered(got, ask, sent, before));
-              });
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  co_return read_entered(got, ask, sent, before);
 }
 
 // A waiter leaves nothing in the store, so what is not granted is not known there. Without the mark there is no
 // answer: a late request could still take the lock.
-result<entered> foreign::read_settled(const result<answer>& got, const request& ask,
-                                      steady_time sent) {
+result<entered> compat_layout::read_settled(const result<answer>& got, const request& ask,
+                                            steady_time sent) {
   if (got)
     for (const auto& one : got->values)
       if (one.is_error()) return reply_error(one.text, ask.name, how_.url);
   auto out = read_entered(got, ask, sent, 0);
-  if (out) doubts_.forget(ask.owner);
+  if (out) late_requests_.forget(ask.owner);
   if (out && out->what == entered::kind::waiting) out->what = entered::kind::busy;
   return out;
 }
 
-result<entered> foreign::settle(const request& ask, const call& limits) {
+operation<entered> compat_layout::do_settle(const request& ask, invocation how) {
   const auto sent = clock_.now();
   auto what = marked(settle_command(ask), ask.name, ask.owner);
-  return read_settled(link_->run(link_->of(ask.name), what, limits, ask.name), ask, sent);
+  const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  co_return read_settled(got, ask, sent);
 }
 
-void foreign::start_settle(const request& ask, const call& limits,
-                           completion<entered>& done) noexcept {
-  const auto sent = clock_.now();
-  link_->post(link_->of(ask.name), marked(settle_command(ask), ask.name, ask.owner), limits,
-              ask.name, [this, &ask, &done, sent](const result<answer>& got) {
-                done.complete(read_settled(got, ask, sent));
-              });
-}
-
-result<void> foreign::leave(const ticket& place, const call& limits) {
-  auto what = leave_command(place);
-  if (!what) return {};
-  auto all = marked_in_doubt(std::move(*what), place.name, place.owner);
-  return read_ended(link_->run(link_->of(place.name), all, limits, place.name), place.name,
-                    place.owner);
-}
-
-void foreign::start_leave(const ticket& place, const call& limits,
-                          completion<void>& done) noexcept {
-  auto what = leave_command(place);
-  if (!what) return done.complete({});
-  link_->post(link_->of(place.name), marked_in_doubt(std::move(*what), place.name, place.owner),
-              limits, place.name, [this, &place, &done](const result<answer>& got) {
-                done.complete(read_ended(got, place.name, place.owner));
-              });
+operation<void> compat_layout::do_leave(const ticket& place, invocation how) {
+  auto leaves = leave_command(place);
+  if (!leaves) co_return result<void>{};
+  auto what = marked_in_doubt(std::move(*leaves), place.name, place.owner);
+  const auto got = co_await connections_->ask(connections_->of(place.name), what, place.name, how);
+  co_return read_ended(got, place.name, place.owner);
 }
 
 // ---- keeping and giving back
 
-result<void> foreign::read_released(const result<answer>& got, const grant& held) {
+result<void> compat_layout::read_released(const result<answer>& got, const grant& held) {
   auto outcome = read_ended(got, held.name, held.owner);
   if (outcome && number_in(got->values.back()) != 1) outcome = not_held(held.name, held.owner);
   note_released(held, outcome);
   return outcome;
 }
 
-result<void> foreign::release(const grant& held, const call& limits) {
+// On its way before this suspends: what is asked about the same name afterwards stands behind it on the same
+// connection.
+operation<void> compat_layout::do_release(const grant& held, invocation how) {
   auto what = marked_in_doubt(release_command(held), held.name, held.owner);
-  return read_released(link_->run(link_->of(held.name), what, limits, held.name), held);
-}
-
-void foreign::start_release(const grant& held, const call& limits,
-                            completion<void>& done) noexcept {
-  link_->post(
-      link_->of(held.name), marked_in_doubt(release_command(held), held.name, held.owner), limits,
-      held.name,
-      [this, &held, &done](const result<answer>& got) { done.complete(read_released(got, held)); },
-      link::sends::now);
+  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how,
+                                              connections::sends::now);
+  co_return read_released(got, held);
 }
 
 namespace {
@@ -247,7 +215,7 @@ constexpr std::size_t most_per_script = 128;
 
 }  // namespace
 
-command foreign::renew_in_parts(std::span<const renewal> batch) const {
+command compat_layout::renew_in_parts(std::span<const renewal> batch) const {
   auto out = renew_command(batch.first(std::min(most_per_script, batch.size())));
   for (auto at = most_per_script; at < batch.size(); at += most_per_script)
     out.then(renew_command(batch.subspan(at, std::min(most_per_script, batch.size() - at))));
@@ -255,8 +223,8 @@ command foreign::renew_in_parts(std::span<const renewal> batch) const {
   return out;
 }
 
-result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal> batch,
-                                   steady_time sent) const {
+result<void> compat_layout::read_renewed(const result<answer>& got, std::span<renewal> batch,
+                                         steady_time sent) const {
   if (!got) return got.error();
   const auto& first = got->values.front();
   if (got->values.size() == 1 && first.is_error())
@@ -273,108 +241,92 @@ result<void> foreign::read_renewed(const result<answer>& got, std::span<renewal>
   return {};
 }
 
-result<void> foreign::renew(std::span<renewal> batch, const call& limits) {
+operation<void> compat_layout::do_renew(std::span<renewal> batch, invocation how) {
   const auto sent = clock_.now();
   auto what = renew_in_parts(batch);
-  return read_renewed(link_->run(link_->stream(), what, limits, {}), batch, sent);
+  const auto got = co_await connections_->ask(connections_->stream(), what, {}, how);
+  co_return read_renewed(got, batch, sent);
 }
 
-void foreign::start_renew(std::span<renewal> batch, const call& limits,
-                          completion<void>& done) noexcept {
-  const auto sent = clock_.now();
-  link_->post(link_->stream(), renew_in_parts(batch), limits, {},
-              [this, batch, &done, sent](const result<answer>& got) {
-                done.complete(read_renewed(got, batch, sent));
-              });
+// Upkeep is proof here: there is no session.
+void compat_layout::start_renew(std::span<renewal> batch, const call& limits,
+                                completion<void>& done) noexcept {
+  do_renew(batch, {limits, false}).start(done);
 }
 
-result<grant> foreign::downgrade(const grant& held, lock_mode, const call&) {
-  return unsupported(held.name, "readers, so there is nothing to downgrade to");
+operation<grant> compat_layout::do_downgrade(const grant& held, lock_mode, invocation) {
+  co_return unsupported(held.name, "readers, so there is nothing to downgrade to");
 }
 
 // ---- operators
 
-result<lock_info> foreign::inspect(std::string_view name, const call& limits) {
+operation<lock_info> compat_layout::do_inspect(std::string_view name, invocation how) {
   auto what = inspect_command(name);
-  const auto got = link_->run(link_->of(name), what, limits, name);
-  if (!got) return got.error();
-  return read_info(got->values.front(), name);
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
+  if (!got) co_return got.error();
+  co_return read_info(got->values.front(), name);
 }
 
-void foreign::start_inspect(std::string_view name, const call& limits,
-                            completion<lock_info>& done) noexcept {
-  link_->post(link_->of(name), inspect_command(name), limits, name,
-              [this, name, &done](const result<answer>& got) {
-                if (!got) return done.complete(got.error());
-                done.complete(read_info(got->values.front(), name));
-              });
+result<std::vector<finding>> compat_layout::diagnose(const call& limits) {
+  return redis::diagnose(*connections_, how_, limits);
 }
 
-result<std::vector<finding>> foreign::diagnose(const call& limits) {
-  return redis::diagnose(*link_, how_, limits);
-}
-
-result<std::vector<lock_info>> foreign::list(std::string_view prefix, std::size_t limit,
-                                             const call& limits) {
+operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix, std::size_t limit,
+                                                         invocation how) {
   if (!caps_.listing)
-    return error{errc::unsupported,
-                 fmt::format("{} cannot list its locks: without a prefix they look like any other "
-                             "key. Give one with ?prefix=.",
-                             how_.url)};
-  auto names = link_->scan(how_.prefix, prefix, limits);
-  if (!names) return std::move(names).error();
+    co_return error{errc::unsupported,
+                    fmt::format("{} cannot list its locks: without a prefix they look like any "
+                                "other key. Give one with ?prefix=.",
+                                how_.url)};
+  auto names = co_await connections_->scan(how_.prefix, prefix, how);
+  if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
   for (const auto& name : *names) {
     if (out.size() >= limit) break;
     if (name == token_counter || name.find(mark_word) != std::string::npos) continue;
-    auto info = inspect(name, limits);
+    auto info = co_await do_inspect(name, how);
     // Something else may have the prefix, too.
     if (!info && info.error().code() == errc::misconfigured) continue;
-    if (!info) return std::move(info).error();
+    if (!info) co_return std::move(info).error();
     if (!info->holders.empty()) out.push_back(std::move(*info));
   }
-  return out;
+  co_return out;
 }
 
-result<std::size_t> foreign::revoke(std::string_view name, const call& limits) {
+operation<std::size_t> compat_layout::do_revoke(std::string_view name, invocation how) {
   auto what = revoke_command(name);
-  const auto got = link_->run(link_->of(name), what, limits, name);
-  if (!got) return got.error();
-  return static_cast<std::size_t>(number_in(got->values.front()));
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
+  if (!got) co_return got.error();
+  co_return static_cast<std::size_t>(number_in(got->values.front()));
 }
 
 // ---- counters and watching
 
-result<counter> foreign::count(const counter_request& ask, const call&) {
-  return unsupported(ask.name, "counters");
+operation<counter> compat_layout::do_count(const counter_request& ask, invocation) {
+  co_return unsupported(ask.name, "counters");
 }
 
-void foreign::start_count(const counter_request& ask, const call& limits,
-                          completion<counter>& done) noexcept {
-  done.complete(foreign::count(ask, limits));
+std::uint64_t compat_layout::heard_of(watch_kind, std::string_view) const { return 0; }
+
+void compat_layout::look(watch_kind, std::string_view name, const call& limits, on_version done) {
+  connections_->post(connections_->of(name), inspect_command(name), limits, name,
+                     [this, name, done = std::move(done)](const result<answer>& got) {
+                       if (!got) return done(got.error());
+                       done(read_info(got->values.front(), name).version);
+                     });
 }
 
-std::uint64_t foreign::heard_of(watch_kind, std::string_view) const { return 0; }
-
-void foreign::look(watch_kind, std::string_view name, const call& limits, on_version done) {
-  link_->post(link_->of(name), inspect_command(name), limits, name,
-              [this, name, done = std::move(done)](const result<answer>& got) {
-                if (!got) return done(got.error());
-                done(read_info(got->values.front(), name).version);
-              });
-}
-
-void foreign::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,
-                   on_rested done) {
+void compat_layout::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,
+                         on_rested done) {
   call until = limits;
   until.deadline = std::min(limits.deadline, std::chrono::steady_clock::now() + between_looks);
   waits_->for_change({}, until,
                      [done = std::move(done)](const std::optional<pushed_grant>&) { done({}); });
 }
 
-class foreign::watching {
+class compat_layout::watching {
  public:
-  watching(foreign& in, watch_kind kind, std::string_view name, std::uint64_t seen,
+  watching(compat_layout& in, watch_kind kind, std::string_view name, std::uint64_t seen,
            const call& limits, completion<void>& done)
       : in_(in), kind_(kind), name_(name), seen_(seen), limits_(limits), done_(done) {}
 
@@ -406,7 +358,7 @@ class foreign::watching {
     done.complete(std::move(outcome));
   }
 
-  foreign& in_;
+  compat_layout& in_;
   const watch_kind kind_;
   const std::string_view name_;
   const std::uint64_t seen_;
@@ -415,18 +367,11 @@ class foreign::watching {
   std::uint64_t heard_ = 0;
 };
 
-void foreign::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                          const call& limits, completion<void>& done) noexcept {
+void compat_layout::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
+                                const call& limits, completion<void>& done) noexcept {
   if (kind == watch_kind::counter && !caps_.counters)
     return done.complete(unsupported(name, "counters"));
   (new watching{*this, kind, name, seen, limits, done})->look();
-}
-
-result<void> foreign::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                            const call& limits) {
-  blocking_completion<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
 }
 
 }  // namespace holdfast::engines::redis

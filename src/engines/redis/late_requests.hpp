@@ -13,7 +13,7 @@
 
 namespace holdfast::engines::redis {
 
-class doubts {
+class late_requests {
  public:
   // How long the mark stays. Networks give up long before; a proxy that is stopped for longer can still deliver.
   static constexpr std::chrono::milliseconds mark_kept = std::chrono::minutes{10};

@@ -1,4 +1,4 @@
-#include "engines/redis/facts.hpp"
+#include "engines/redis/server_info.hpp"
 
 #include <algorithm>
 #include <array>
@@ -112,7 +112,7 @@ struct question {
 };
 
 // All at once, and every answer for itself: a refusal is an answer, too. The values point into `frames`.
-result<std::vector<value>> ask_all(link& server, const question& what, const call& limits,
+result<std::vector<value>> ask_all(connections& server, const question& what, const call& limits,
                                    std::string& frames) {
   auto sent = server.of({}).exchange(what.bytes, what.count, to_net(limits), frames);
   if (!sent) return std::move(sent).error();
@@ -135,7 +135,7 @@ std::optional<std::int64_t> to_number(std::optional<std::string_view> text) {
 }
 
 // "# Server\r\nredis_version:7.0.15\r\n..."
-void read_info(std::string_view text, facts& into) {
+void read_info(std::string_view text, server_info& into) {
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
     auto line = text.substr(0, end);
@@ -174,7 +174,7 @@ std::string shown(std::string_view line, const std::string& prefix) {
 }
 
 void read_rights(std::string_view digits, const words& needs, const std::string& prefix,
-                 facts& into) {
+                 server_info& into) {
   if (digits.size() != needs.size() + 1) return;
   into.missing_rights.emplace();
   for (std::size_t i = 0; i < needs.size(); ++i)
@@ -182,7 +182,8 @@ void read_rights(std::string_view digits, const words& needs, const std::string&
   into.may_flush = digits.back() == '1';
 }
 
-result<void> ask_for_settings(link& server, const settings& how, const call& limits, facts& into) {
+result<void> ask_for_settings(connections& server, const settings& how, const call& limits,
+                              server_info& into) {
   const auto needs = needs_of(how);
   words rights{"EVAL", std::string{rights_script}, "0", how.prefix};
   rights.insert(rights.end(), needs.begin(), needs.end());
@@ -211,7 +212,7 @@ result<void> ask_for_settings(link& server, const settings& how, const call& lim
 
 // ---- measuring
 
-result<void> compare_clocks(link& server, const call& limits, facts& into) {
+result<void> compare_clocks(connections& server, const call& limits, server_info& into) {
   using std::chrono::microseconds;
   using std::chrono::seconds;
   const auto steady = std::chrono::steady_clock::now();
@@ -229,7 +230,7 @@ result<void> compare_clocks(link& server, const call& limits, facts& into) {
   return {};
 }
 
-result<void> measure_round_trips(link& server, const call& limits, facts& into) {
+result<void> measure_round_trips(connections& server, const call& limits, server_info& into) {
   constexpr int rounds = 9;
   for (int i = 0; i < rounds; ++i) {
     const auto sent = std::chrono::steady_clock::now();
@@ -244,31 +245,31 @@ result<void> measure_round_trips(link& server, const call& limits, facts& into) 
 
 }  // namespace
 
-result<facts> facts::ask(link& server, const settings& how, const call& limits) {
-  facts out;
+result<server_info> server_info::ask(connections& server, const settings& how, const call& limits) {
+  server_info out;
   if (auto ok = ask_for_settings(server, how, limits, out); !ok) return std::move(ok).error();
   if (auto ok = compare_clocks(server, limits, out); !ok) return std::move(ok).error();
   if (auto ok = measure_round_trips(server, limits, out); !ok) return std::move(ok).error();
   return out;
 }
 
-std::optional<std::string_view> facts::said(std::string_view field) const {
+std::optional<std::string_view> server_info::said(std::string_view field) const {
   const auto it = info.find(field);
   if (it == info.end()) return std::nullopt;
   return it->second;
 }
 
-std::optional<std::string_view> facts::set_to(std::string_view parameter) const {
+std::optional<std::string_view> server_info::set_to(std::string_view parameter) const {
   const auto it = config.find(parameter);
   if (it == config.end()) return std::nullopt;
   return it->second;
 }
 
-std::optional<std::int64_t> facts::number(std::string_view field) const {
+std::optional<std::int64_t> server_info::number(std::string_view field) const {
   return to_number(said(field));
 }
 
-std::optional<std::int64_t> facts::number_set_to(std::string_view parameter) const {
+std::optional<std::int64_t> server_info::number_set_to(std::string_view parameter) const {
   return to_number(set_to(parameter));
 }
 

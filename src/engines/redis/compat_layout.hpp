@@ -8,9 +8,9 @@
 // believed for its ttl from before it was asked for.
 #pragma once
 
-#include "engines/common/blocking_completion.hpp"
-#include "engines/redis/doubts.hpp"
-#include "engines/redis/link.hpp"
+#include "engines/common/remote_engine.hpp"
+#include "engines/redis/connections.hpp"
+#include "engines/redis/late_requests.hpp"
 #include "engines/redis/waits.hpp"
 
 #include <holdfast/engine.hpp>
@@ -41,48 +41,37 @@ inline std::int64_t number_in(const net::resp::value& v) {
 // Of setnx and its relatives: the name of the last token given, behind the prefix.
 inline constexpr std::string_view token_counter = "holdfast-token";
 
-class foreign : public engine, protected net::channel_listener {
+class compat_layout : public remote_engine, protected net::channel_listener {
  public:
   const capabilities& caps() const noexcept override { return caps_; }
-  result<entered> enter(const request& ask, const call& limits) override;
-  result<void> leave(const ticket& place, const call& limits) override;
-  result<void> renew(std::span<renewal> batch, const call& limits) override;
-  result<void> release(const grant& held, const call& limits) override;
-  result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
-  result<entered> settle(const request& ask, const call& limits) override;
-  result<lock_info> inspect(std::string_view name, const call& limits) override;
-  result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
-                                      const call& limits) override;
-  result<std::size_t> revoke(std::string_view name, const call& limits) override;
   result<std::vector<finding>> diagnose(const call& limits) override;
-  result<counter> count(const counter_request& ask, const call& limits) override;
-  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                     const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
-
-  void start_enter(const request& ask, const call& limits,
-                   completion<entered>& done) noexcept override;
-  void start_leave(const ticket& place, const call& limits,
-                   completion<void>& done) noexcept override;
-  void start_release(const grant& held, const call& limits,
-                     completion<void>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
                    completion<void>& done) noexcept override;
-  void start_settle(const request& ask, const call& limits,
-                    completion<entered>& done) noexcept override;
-  void start_inspect(std::string_view name, const call& limits,
-                     completion<lock_info>& done) noexcept override;
-  void start_count(const counter_request& ask, const call& limits,
-                   completion<counter>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
  protected:
-  foreign(const settings& how, const engine_config& config, capabilities caps);
+  compat_layout(const settings& how, const engine_config& config, capabilities caps);
+
+  operation<entered> do_enter(const request& ask, invocation how) override;
+  operation<void> do_leave(const ticket& place, invocation how) override;
+  operation<void> do_release(const grant& held, invocation how) override;
+  operation<entered> do_settle(const request& ask, invocation how) override;
+  operation<void> do_renew(std::span<renewal> batch, invocation how) override;
+  operation<grant> do_downgrade(const grant& held, lock_mode to, invocation how) override;
+  operation<lock_info> do_inspect(std::string_view name, invocation how) override;
+  operation<std::vector<lock_info>> do_list(std::string_view prefix, std::size_t limit,
+                                            invocation how) override;
+  operation<std::size_t> do_revoke(std::string_view name, invocation how) override;
+  operation<counter> do_count(const counter_request& ask, invocation how) override;
+  void end_await(const ticket& place) noexcept override {
+    waits_->look_again(place.owner.sequence);
+  }
 
   // What is the same for all of them; the layout adds its own words.
   static capabilities common_caps(const settings& how);
-  // Opens the connections; `prepare` runs when the link is there and nothing can come over it yet.
+  // Opens the connections; `prepare` runs when connections_ is there and nothing can come over it yet.
   result<void> connect(const std::function<void()>& prepare = {});
   // Closes them: from then on nothing calls back. Every layout does it first in its destructor: answers that come until
   // then may ask for more.
@@ -130,9 +119,9 @@ class foreign : public engine, protected net::channel_listener {
   const settings how_;
   const class clock& clock_;
   const capabilities caps_;
-  doubts doubts_;
+  late_requests late_requests_;
   std::unique_ptr<waits> waits_;
-  std::unique_ptr<link> link_;  // goes first: its thread uses everything above
+  std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 
  private:
   class watching;

@@ -17,11 +17,15 @@
 // are.
 #pragma once
 
+#include "engines/common/operation.hpp"
+#include "engines/redis/command.hpp"
+#include "engines/redis/errors.hpp"
 #include "engines/redis/scripts.hpp"
 #include "engines/redis/settings.hpp"
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
 #include "net/resp.hpp"
+#include "support/parker.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -29,7 +33,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <coroutine>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,66 +44,12 @@
 
 namespace holdfast::engines::redis {
 
-// An error reply of the server as one of ours, with the lock (may be empty), the store and the server's own words.
-error reply_error(std::string_view reply, std::string_view name, std::string_view store);
-// The same, with only this part of the reply in the sentence.
-error reply_error(std::string_view reply, std::string_view name, std::string_view store,
-                  std::string_view shown);
-// It is the error of a server that is a replica, as the answer to a command or to a script that writes.
-bool is_replica(const net::resp::value& reply);
-// The reply is not of the kind that the request asks for.
-error unexpected_reply(std::string_view name, std::string_view store);
-
-// One call of a script: its name, keys and arguments in wire form. Words must be added exactly as announced.
-class command {
- public:
-  command(const script& what, std::size_t keys, std::size_t arguments);
-  explicit command(std::initializer_list<std::string_view> plain);  // no script
-  command& operator<<(std::string_view word) {
-    net::resp::append_word(bytes_, word);
-    return *this;
-  }
-  command& operator<<(std::int64_t number) {
-    net::resp::append_word(bytes_, number);
-    return *this;
-  }
-  // Another command right behind it, for which one more answer comes.
-  void then(std::initializer_list<std::string_view> words);
-  void then(const command& other);  // whose script must be known to the server
-  // `other` goes first, and is answered first.
-  void before(const command& other);
-  // The same call with the whole text of the script, for a server that has forgotten it. False: it is whole already.
-  bool spell_out();
-  // Every answer for itself: an error reply to one is a value, and costs the others nothing.
-  void keep_errors() noexcept { keeps_errors_ = true; }
-  bool keeps_errors() const noexcept { return keeps_errors_; }
-
-  std::string_view bytes() const noexcept { return bytes_; }
-  unsigned replies() const noexcept { return replies_; }
-
- private:
-  const script* what_ = nullptr;  // while only its name is there
-  std::size_t words_ = 1;
-  std::size_t lead_ = 0;  // where the script begins
-  std::size_t head_ = 0;  // where what spell_out replaces ends
-  unsigned replies_ = 1;
-  bool keeps_errors_ = false;
-  std::string bytes_;
-};
-
 inline net::limits to_net(const call& limits) { return {limits.deadline, limits.stop}; }
-
-// What came back: the values point into `frames`.
-struct answer {
-  std::string frames;
-  std::vector<net::resp::value> values;
-  std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
-};
 
 // How many were asked over a connection, and how many of them have ended, answered or not.
 class asked_and_ended {
  public:
-  // In the one order of all sequentially consistent operations, as link::begin() and link::look() rely on it.
+  // In the one order of all sequentially consistent operations: begin() and look() of connections rely on it.
   void ask() noexcept { asked_.fetch_add(1); }
   void ended() noexcept { ended_.fetch_add(1, std::memory_order_relaxed); }
   std::uint64_t asked() const noexcept { return asked_.load(); }
@@ -124,7 +77,7 @@ class lane final : public asked_and_ended, public net::channel {
   bool owed_then_ = false;
 };
 
-class link {
+class connections {
  public:
   // `setup` is sent on the stream's connections after the greeting (SUBSCRIBE ...): `setup_replies` answers are not
   // pushes.
@@ -135,10 +88,10 @@ class link {
     std::string
         topic{};  // what it listens to and nobody else; empty: whether all reach one server does not matter
   };
-  static result<std::unique_ptr<link>> start(const settings& how);
-  ~link();
-  link(const link&) = delete;
-  link& operator=(const link&) = delete;
+  static result<std::unique_ptr<connections>> start(const settings& how);
+  ~connections();
+  connections(const connections&) = delete;
+  connections& operator=(const connections&) = delete;
   // `lifts`: the token counter is brought up to the clock on every connection (native layout). Once, before any use.
   // `ready`: scripts that the server shall know from the start, because their calls are not waited for: one that had to
   // be sent again would come after what was asked behind it.
@@ -159,17 +112,26 @@ class link {
   result<answer> run(lane& over, std::initializer_list<std::string_view> words, const call& limits,
                      std::string_view name = {});
 
-  // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
-  // space, so that the server never stands still for it as it does for KEYS.
-  result<std::vector<std::string>> scan(std::string_view head, std::string_view prefix,
-                                        const call& limits);
-
   // Without waiting: finish(result<answer>) is called once, on the driver's thread or at once. With sends::now the
   // request leaves at once, from this thread, and its answer may come a little later.
   enum class sends : std::uint8_t { soon, now };
   template <class Finish>
   void post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
             sends when = sends::soon) noexcept;
+
+  // co_await: run or post, as the invocation says. `what` and `name` stay alive until the answer is there.
+  class asking;
+  asking ask(lane& over, command& what, std::string_view name, const invocation& how,
+             sends when = sends::soon) noexcept;
+
+  // co_await: until the server has served all that was sent over these connections before, or they have failed.
+  class passing;
+  passing pass(std::set<lane*> over, const invocation& how);
+
+  // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
+  // space, so that the server never stands still for it as it does for KEYS.
+  operation<std::vector<std::string>> scan(std::string_view head, std::string_view prefix,
+                                           invocation how);
 
   // What came over this connection (0: it is gone since): all frames as values, or the first error reply as an error
   // unless they are kept.
@@ -183,7 +145,7 @@ class link {
   }
 
  private:
-  explicit link(const settings& how);
+  explicit connections(const settings& how);
 
   // Somebody asks; and has an answer, or none. The caller writes that it asked and then reads whether a look is
   // planned; the driver writes that none is and then reads whether anybody has asked (look()). One of the two must see
@@ -196,6 +158,9 @@ class link {
     over.ended();
     if (unanswered) suspect();
   }
+  class pending_reply;
+  template <class Finish>
+  class posted;
   class probe;
   class arrival;
   void came_up(lane* which);
@@ -221,47 +186,118 @@ class link {
   std::unique_ptr<lane> stream_;
 };
 
-template <class Finish>
-void link::post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
-                sends when) noexcept {
-  class posted final : public net::reply_handler {
-   public:
-    posted(link& from, lane& on, command asked, const call& until, std::string_view about,
-           Finish then)
-        : link_(from),
-          on_(on),
-          what_(std::move(asked)),
-          limits_(to_net(until)),
-          name_(about),
-          finish_(std::move(then)) {}
-    void start(sends how) noexcept {
-      link_.begin(on_);
-      if (how == sends::now) {
-        on_.send_now(what_.bytes(), what_.replies(), limits_, *this);
-      } else {
-        on_.send(what_.bytes(), what_.replies(), limits_, *this);
-      }
-    }
+// A command that was sent without waiting. Sent again, whole, when the server does not know its script.
+class connections::pending_reply : private net::reply_handler {
+ protected:
+  // All of them stay alive until on_answer().
+  pending_reply(connections& from, lane& on, command& what, const call& limits,
+                std::string_view name) noexcept
+      : connections_(from), on_(on), what_(what), limits_(limits), name_(name) {}
+  ~pending_reply() = default;
 
-   private:
-    void on_reply(result<std::string_view> frames) noexcept override {
-      link_.finish(on_, !frames && frames.error().code() == errc::outcome_unknown);
-      if (frames && is_unknown_script(*frames) && what_.spell_out()) return start(sends::soon);
-      // We are on the thread that opens connections, so this is the one that answered, or none.
-      auto outcome = frames ? link_.read(*frames, what_, name_, on_, on_.generation())
-                            : result<answer>{about(std::move(frames).error(), name_)};
-      auto finish_with = std::move(finish_);
-      delete this;
-      finish_with(std::move(outcome));
-    }
-    link& link_;
-    lane& on_;
-    command what_;
-    const net::limits limits_;
-    const std::string_view name_;  // the caller keeps it alive until the end
-    Finish finish_;
-  };
-  (new posted{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
+  // The answer may come before this returns.
+  void start(sends when) noexcept;
+  result<answer> run() { return connections_.run(on_, what_, limits_, name_); }
+  virtual void on_answer(result<answer> got) noexcept = 0;
+
+ private:
+  void on_reply(result<std::string_view> frames) noexcept final;
+
+  connections& connections_;
+  lane& on_;
+  command& what_;
+  const call& limits_;
+  const std::string_view name_;
+};
+
+template <class Finish>
+class connections::posted final : public pending_reply {
+ public:
+  posted(connections& from, lane& on, command what, const call& limits, std::string_view name,
+         Finish then)
+      : pending_reply(from, on, what_, limits_, name),
+        what_(std::move(what)),
+        limits_(limits),
+        finish_(std::move(then)) {}
+  using pending_reply::start;
+
+ private:
+  void on_answer(result<answer> got) noexcept override {
+    auto finish_with = std::move(finish_);
+    delete this;
+    finish_with(std::move(got));
+  }
+  command what_;
+  const call limits_;
+  Finish finish_;
+};
+
+template <class Finish>
+void connections::post(lane& over, command what, const call& limits, std::string_view name,
+                       Finish finish, sends when) noexcept {
+  (new posted<Finish>{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
+}
+
+class connections::asking final : private pending_reply {
+ public:
+  asking(connections& in, lane& over, command& what, std::string_view name, const invocation& how,
+         sends when) noexcept
+      : pending_reply(in, over, what, how.limits, name), blocks_(how.blocks), when_(when) {}
+  bool await_ready() {
+    if (blocks_) got_.emplace(run());
+    return blocks_;
+  }
+  void await_suspend(std::coroutine_handle<> caller) noexcept {
+    caller_ = caller;
+    start(when_);
+  }
+  result<answer> await_resume() { return std::move(*got_); }
+
+ private:
+  void on_answer(result<answer> got) noexcept override {
+    got_.emplace(std::move(got));
+    caller_.resume();
+  }
+  const bool blocks_;
+  const sends when_;
+  std::coroutine_handle<> caller_{};
+  std::optional<result<answer>> got_{};
+};
+
+inline connections::asking connections::ask(lane& over, command& what, std::string_view name,
+                                            const invocation& how, sends when) noexcept {
+  return asking{*this, over, what, name, how, when};
+}
+
+class connections::passing {
+ public:
+  passing(connections& in, std::set<lane*> over, const invocation& how)
+      : in_(in), over_(std::move(over)), how_(how), left_(over_.size() + 1) {}
+  bool await_ready() {
+    if (how_.blocks && begin()) bed_.wait(steady_time::max());
+    return how_.blocks;
+  }
+  void await_suspend(std::coroutine_handle<> caller) {
+    caller_ = caller;
+    if (!begin()) caller.resume();
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  // On all of them at the same time. False: all answers are there already. If not, the last one goes on, perhaps
+  // before this returns.
+  bool begin();
+
+  connections& in_;
+  const std::set<lane*> over_;
+  const invocation& how_;
+  std::atomic<std::size_t> left_;  // unanswered ones, and begin()
+  std::coroutine_handle<> caller_{};
+  support::parker bed_;
+};
+
+inline connections::passing connections::pass(std::set<lane*> over, const invocation& how) {
+  return passing{*this, std::move(over), how};
 }
 
 }  // namespace holdfast::engines::redis

@@ -1,0 +1,51 @@
+#include "engines/redis/command.hpp"
+
+namespace holdfast::engines::redis {
+
+namespace resp = net::resp;
+
+command::command(const script& what, std::size_t keys, std::size_t arguments)
+    : what_(&what), words_(3 + keys + arguments) {
+  bytes_.reserve(256 + 32 * (keys + arguments));
+  resp::append_head(bytes_, words_);
+  *this << "EVALSHA" << what.sha;
+  head_ = bytes_.size();
+  *this << static_cast<std::int64_t>(keys);
+}
+
+void command::then(std::initializer_list<std::string_view> words) {
+  resp::append_command(bytes_, words);
+  ++replies_;
+}
+
+void command::then(const command& other) {
+  bytes_ += other.bytes_;
+  replies_ += other.replies_;
+}
+
+command::command(std::initializer_list<std::string_view> plain) {
+  resp::append_command(bytes_, plain);
+}
+
+void command::before(const command& other) {
+  bytes_.insert(0, other.bytes_);
+  lead_ += other.bytes_.size();
+  head_ += other.bytes_.size();
+  replies_ += other.replies_;
+}
+
+bool command::spell_out() {
+  if (what_ == nullptr) return false;
+  std::string whole;
+  whole.reserve(bytes_.size() + what_->text.size() + 32);
+  whole.append(bytes_, 0, lead_);
+  resp::append_head(whole, words_);
+  resp::append_word(whole, std::string_view{"EVAL"});
+  resp::append_word(whole, what_->text);
+  whole.append(bytes_, head_);
+  bytes_ = std::move(whole);
+  what_ = nullptr;
+  return true;
+}
+
+}  // namespace holdfast::engines::redis

@@ -1,0 +1,60 @@
+// What is sent to a server, and what comes back.
+#pragma once
+
+#include "engines/redis/script.hpp"
+#include "net/resp.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace holdfast::engines::redis {
+
+// One call of a script: its name, keys and arguments in wire form. Words must be added exactly as announced.
+class command {
+ public:
+  command(const script& what, std::size_t keys, std::size_t arguments);
+  explicit command(std::initializer_list<std::string_view> plain);  // no script
+  command& operator<<(std::string_view word) {
+    net::resp::append_word(bytes_, word);
+    return *this;
+  }
+  command& operator<<(std::int64_t number) {
+    net::resp::append_word(bytes_, number);
+    return *this;
+  }
+  // Another command right behind it, for which one more answer comes.
+  void then(std::initializer_list<std::string_view> words);
+  void then(const command& other);  // whose script must be known to the server
+  // `other` goes first, and is answered first.
+  void before(const command& other);
+  // The same call with the whole text of the script, for a server that has forgotten it. False: it is whole already.
+  bool spell_out();
+  // Every answer for itself: an error reply to one is a value, and costs the others nothing.
+  void keep_errors() noexcept { keeps_errors_ = true; }
+  bool keeps_errors() const noexcept { return keeps_errors_; }
+
+  std::string_view bytes() const noexcept { return bytes_; }
+  unsigned replies() const noexcept { return replies_; }
+
+ private:
+  const script* what_ = nullptr;  // while only its name is there
+  std::size_t words_ = 1;
+  std::size_t lead_ = 0;  // where the script begins
+  std::size_t head_ = 0;  // where what spell_out replaces ends
+  unsigned replies_ = 1;
+  bool keeps_errors_ = false;
+  std::string bytes_;
+};
+
+// What came back: the values point into `frames`.
+struct answer {
+  std::string frames;
+  std::vector<net::resp::value> values;
+  std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
+};
+
+}  // namespace holdfast::engines::redis

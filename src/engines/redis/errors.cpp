@@ -1,0 +1,116 @@
+#include "engines/redis/errors.hpp"
+
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace holdfast::engines::redis {
+
+namespace {
+
+namespace resp = net::resp;
+
+struct reply_kind {
+  std::string_view prefix;
+  errc code;
+  std::string_view advice;
+};
+
+// What the server's error codes mean to the caller. The first row whose prefix fits applies. What a server refuses for
+// the state it is in (memory, replicas, read only), it refuses at the first write of a script, so nothing was done;
+// but a right may be missing for the second write, when the first was done.
+constexpr std::array reply_kinds{
+    reply_kind{"NOAUTH", errc::denied, "give a password (password_file, password_env)"},
+    reply_kind{"WRONGPASS", errc::denied, "check user and password"},
+    reply_kind{"NOPERM", errc::denied, "the user needs the rights listed in docs/guides/redis.md"},
+    reply_kind{"ERR The user executing the script", errc::denied,
+               "the user needs the rights listed in docs/guides/redis.md"},
+    reply_kind{"ERR ACL failure in script", errc::denied,
+               "the user needs the rights listed in docs/guides/redis.md"},
+    reply_kind{"ERR AUTH", errc::denied, "check user and password"},
+    reply_kind{"ERR invalid password", errc::denied, "check user and password"},
+    reply_kind{"LOADING", errc::unavailable, "it is still loading its data"},
+    reply_kind{"BUSY", errc::unavailable, "a script of somebody blocks it"},
+    reply_kind{"READONLY", errc::unavailable, "this is a replica; name the master"},
+    reply_kind{"OOM", errc::unavailable, "it has reached maxmemory"},
+    reply_kind{"MISCONF", errc::unavailable, "it cannot save its data and refuses writes"},
+    reply_kind{"NOREPLICAS", errc::unavailable, "too few replicas are in reach"},
+    reply_kind{"MASTERDOWN", errc::unavailable, "this replica has lost its master"},
+    reply_kind{"CLUSTERDOWN", errc::unavailable, "the cluster is down"},
+    reply_kind{"TRYAGAIN", errc::unavailable, "the cluster is being changed"},
+    reply_kind{"MOVED", errc::misconfigured, "Redis Cluster is not supported"},
+    reply_kind{"ASK", errc::misconfigured, "Redis Cluster is not supported"},
+    reply_kind{"CROSSSLOT", errc::misconfigured, "Redis Cluster is not supported"},
+    reply_kind{"WRONGTYPE", errc::misconfigured,
+               "the key of this lock is used for something else; choose another name or prefix"},
+    reply_kind{"NOPROTO", errc::misconfigured, "Redis 6.0 or newer is needed"},
+    reply_kind{"ERR unknown command 'HELLO'", errc::misconfigured, "Redis 6.0 or newer is needed"},
+    reply_kind{"ERR unknown command `HELLO`", errc::misconfigured, "Redis 6.0 or newer is needed"},
+    reply_kind{"ERR DB index", errc::misconfigured, "it has no such database"},
+    reply_kind{"HFGONE", errc::not_held, "the grant to be upgraded is gone"},
+    reply_kind{"HFOVER", errc::outcome_unknown, "this attempt was given up before"},
+    reply_kind{"HFCAPACITY", errc::misconfigured,
+               "it is in use with another capacity; all users of a name must agree on its kind and "
+               "its permits"},
+};
+
+// A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it. To
+// look for the password in the answer and to mask it there would tell what a short one is, by what is missing. So of an
+// answer to a login nothing is shown but the words that we know.
+std::string_view shown_of_login(std::string_view reply) {
+  for (const auto& row : reply_kinds)
+    if (reply.starts_with(row.prefix)) return row.prefix;
+  return reply.starts_with("ERR ") ? "ERR" : "an error";
+}
+
+// What a command inside a script failed with. Before Redis 7 that came wrapped up:
+// "ERR Error running script (call to f_...): @user_script:4: @user_script: 4: -READONLY You can't ...".
+std::string_view unwrapped(std::string_view reply) {
+  constexpr std::string_view place = "@user_script";
+  const auto at = reply.rfind(place);
+  if (!reply.starts_with("ERR Error running script") || at == std::string_view::npos) return reply;
+  const auto begin = reply.find_first_not_of(": 0123456789-", at + place.size());
+  return begin == std::string_view::npos ? reply : reply.substr(begin);
+}
+
+// With only `shown` of the reply in the sentence.
+error sentence_about(std::string_view reply, std::string_view name, std::string_view store,
+                     std::string_view shown) {
+  const auto inner = unwrapped(reply);
+  const auto about = name.empty() ? std::string{store}
+                                  : fmt::format("Lock {} on {}", support::quoted(name), store);
+  for (const auto& row : reply_kinds) {
+    if (!inner.starts_with(row.prefix)) continue;
+    auto sentence = fmt::format("{}: the server answered {}: {}.", about,
+                                support::quoted(shown, 160), row.advice);
+    if (row.code == errc::denied && reply.find("script") != std::string_view::npos)
+      return {row.code, std::move(sentence)};
+    return not_done{row.code, std::move(sentence)};
+  }
+  return {errc::protocol, fmt::format("{}: the server answered {}, which is not understood here.",
+                                      about, support::quoted(shown, 160))};
+}
+
+}  // namespace
+
+error reply_error(std::string_view reply, std::string_view name, std::string_view store) {
+  return sentence_about(reply, name, store, reply);
+}
+
+error login_error(std::string_view reply, std::string_view store) {
+  return sentence_about(reply, {}, store, shown_of_login(reply));
+}
+
+bool is_replica(const resp::value& reply) {
+  return reply.is_error() && unwrapped(reply.text).starts_with("READONLY");
+}
+
+error unexpected_reply(std::string_view name, std::string_view store) {
+  return {errc::protocol, fmt::format("Lock {} on {}: the server's answer has not the form that "
+                                      "was asked for; is this a Redis server?",
+                                      support::quoted(name), store)};
+}
+
+}  // namespace holdfast::engines::redis

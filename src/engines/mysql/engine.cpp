@@ -14,6 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr std::size_t threads_for_verbs = 4;
 constexpr auto patience = 5s, short_patience = 2s;
 // To look costs no more than one poll() of a socket.
 constexpr nanoseconds between_looks_at_session = 100ms, between_revivals = 500ms;
@@ -40,7 +41,8 @@ result<std::unique_ptr<engine>> make_engine(const engine_config& config) {
 }
 
 mysql_engine::mysql_engine(const settings& how, const engine_config& config)
-    : how_(how),
+    : blocking_engine(threads_for_verbs),
+      how_(how),
       clock_(config.clock),
       listener_(config.listener),
       client_(config.client),
@@ -97,7 +99,7 @@ mysql_engine::~mysql_engine() {
   ending_ = true;
   waits_.look_again_all();
   keeper_.finish();
-  workers_.finish();
+  finish_work();
   releasers_.finish();
   waits_.look_again_all();  // those who had begun meanwhile
   if (ear_) ear_->finish();
@@ -118,7 +120,7 @@ void mysql_engine::look_after_session() noexcept {
     if (!waits_.any() || looks_after_session_.exchange(true)) return;
   }
   if (!session_.is_gone()) return plan_look_after_session(between_looks_at_session);
-  workers_.post([this] {
+  post([this] {
     if (session_.revive(within(short_patience))) waits_.look_again_all();
     plan_look_after_session(between_revivals);
   });

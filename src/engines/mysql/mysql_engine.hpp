@@ -2,10 +2,13 @@
 // listener.hpp; this puts them together.
 //
 // Blocking verbs run on the calling thread with a connection of the pool. The start_ verbs run on a few threads of the
-// engine's own, in the order of the calls; renewals have a thread and a connection of their own, so that a flood of
-// acquires never costs a held lease.
+// engine's own (engines/common/blocking_engine.hpp); renewals have a thread and a connection of their own, so that a
+// flood of acquires never costs a held lease.
 #pragma once
 
+#include "engines/common/blocking_engine.hpp"
+#include "engines/common/thread_pool.hpp"
+#include "engines/common/timer_thread.hpp"
 #include "engines/common/watch_loop.hpp"
 #include "engines/mysql/book.hpp"
 #include "engines/mysql/listener.hpp"
@@ -13,7 +16,6 @@
 #include "engines/mysql/session.hpp"
 #include "engines/mysql/waits.hpp"
 #include "engines/mysql/watchdog.hpp"
-#include "engines/mysql/workers.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -73,7 +75,7 @@ class remains {
   std::map<std::string, std::vector<std::uint64_t>, std::less<>> all_;
 };
 
-class mysql_engine final : public engine {
+class mysql_engine final : public blocking_engine {
  public:
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
   ~mysql_engine() override;
@@ -93,28 +95,14 @@ class mysql_engine final : public engine {
   result<std::size_t> revoke(std::string_view name, const call& limits) override;
   result<std::vector<finding>> diagnose(const call& limits) override;
   result<counter> count(const counter_request& ask, const call& limits) override;
-  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                     const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
 
-  void start_enter(const request& ask, const call& limits,
-                   completion<entered>& done) noexcept override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
-  void start_leave(const ticket& place, const call& limits,
-                   completion<void>& done) noexcept override;
   void start_release(const grant& held, const call& limits,
                      completion<void>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
                    completion<void>& done) noexcept override;
-  void start_enter_all(std::span<const request> asks, const call& limits,
-                       completion<std::vector<grant>>& done) noexcept override;
-  void start_settle(const request& ask, const call& limits,
-                    completion<entered>& done) noexcept override;
-  void start_inspect(std::string_view name, const call& limits,
-                     completion<lock_info>& done) noexcept override;
-  void start_count(const counter_request& ask, const call& limits,
-                   completion<counter>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
@@ -182,7 +170,7 @@ class mysql_engine final : public engine {
   ghosts ghosts_;
   pool plain_, transactions_;
   session session_;
-  timers timers_;
+  timer_thread timers_;
   waits waits_;
   std::unique_ptr<listener> ear_;  // none where nobody can be told
   remains remains_;
@@ -196,11 +184,11 @@ class mysql_engine final : public engine {
   const std::string place_;  // of the store, for people and for releases_
   releases& releases_ = releases::under_way();
 
-  // They go first: they use everything above. Releases have threads of their own, because what is asked about a name
-  // waits for its releases, and must not keep them from being served.
-  workers keeper_{1};
-  workers releasers_{4};
-  workers workers_{4};
+  // They go first, and those of the base with them (see the destructor): they use everything above. Releases have
+  // threads of their own, because what is asked about a name waits for its releases, and must not keep them from being
+  // served.
+  thread_pool keeper_{1};
+  thread_pool releasers_{4};
 };
 
 capabilities describe(const settings& how, const session& with);

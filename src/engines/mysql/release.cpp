@@ -275,7 +275,7 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
   bool has_mail = false;
   auto done = session_.renew(batch, how, limits, has_mail);
   if (has_mail && !reads_mail_.exchange(true))
-    workers_.post([this] {
+    post([this] {
       read_mail();
       reads_mail_ = false;
     });
@@ -283,7 +283,7 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
   const auto last = swept_at_.load();
   const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
   if (now - last > gap && swept_at_.exchange(now) == last)
-    workers_.post([this] {
+    post([this] {
       call while_nobody_waits;
       while_nobody_waits.deadline = std::chrono::steady_clock::now() + longest_sweep;
       sweep(while_nobody_waits);

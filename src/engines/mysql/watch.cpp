@@ -1,5 +1,4 @@
 // Counters, and being told of changes.
-#include "engines/common/blocking_completion.hpp"
 #include "engines/common/counter_rule.hpp"
 #include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
@@ -155,7 +154,7 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
                                   std::uint64_t number) noexcept {
   if (!ear_) return;
   ear_->unobserve(number);
-  workers_.post([this, kind, name = std::string{name}, number] {
+  post([this, kind, name = std::string{name}, number] {
     call limits;
     limits.deadline = std::chrono::steady_clock::now() + 5s;
     const std::string_view me = session_.client();
@@ -190,7 +189,7 @@ class mysql_engine::watching final : public engines::watch_loop {
  private:
   bool is_ending() const override { return in_.ending_; }
   void go_on() override {
-    in_.workers_.post([this] { look_again(); });
+    in_.post([this] { look_again(); });
   }
   void listen(const call& until) override {
     if (in_.ear_) {
@@ -223,14 +222,7 @@ class mysql_engine::watching final : public engines::watch_loop {
 void mysql_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                                const call& limits, completion<void>& done) noexcept {
   auto* one = new watching{*this, kind, name, seen, limits, done};
-  workers_.post([one] { one->begin(); });
-}
-
-result<void> mysql_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                                 const call& limits) {
-  blocking_completion<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
+  post([one] { one->begin(); });
 }
 
 }  // namespace holdfast::engines::mysql

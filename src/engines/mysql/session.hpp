@@ -87,7 +87,7 @@ class session {
   const server_version& version() const noexcept { return version_; }
 
   // To be read before a question is sent whose answer may show grants of ours.
-  asking now() const { return {clock_.now(), beliefs_.generation()}; }
+  asking now() const { return {clock_.now(), beliefs_.session()}; }
   // What to believe of a grant that the store has shown.
   grant believed(const seen_grant& what, const asking& asked);
   // It was given back, left or lost.

@@ -75,7 +75,7 @@ result<void> mysql_engine::begin(const call& limits) {
   if (auto ok = make_tables(limits); !ok) return ok;
   if (auto ok = session_.open(limits); !ok) return ok;
   has_begun_ = true;
-  caps_ = describe(how_, session_);
+  caps_ = describe(session_);
   if (!session_.has_user_locks()) return {};
   // Without a grace nobody asks often enough to hear of revocations in time.
   const bool always = session_.grace() == 0ns;
@@ -150,11 +150,43 @@ void mysql_engine::depart() noexcept {
   sweep(within(300ms));  // only a little: somebody waits for this program to end
 }
 
-capabilities describe(const settings& how, const session& with) {
+namespace {
+
+std::string limits_in_words(const session& with) {
+  const auto waiting =
+      with.has_user_locks()
+          ? std::string{"Waiters sleep in the server and are woken by whoever releases (KILL QUERY); the "
+                        "death of a client is seen by GET_LOCK."}
+          : fmt::format("Waiters ask ever less often, at most every 250 ms, because {}.", with.why_not());
+  if (with.grace() == 0ns)
+    return fmt::format("{} Dead holders are noticed after their ttl.", waiting);
+  return fmt::format(
+      "{} A client whose connection is gone for {} loses its locks, so a lease is never believed "
+      "for longer than that after the server last answered: a pause or a network fault of that "
+      "length costs the lease. ?grace=0 turns this off.",
+      waiting, format_duration(with.grace()));
+}
+
+void describe_presence(const session& with, capabilities& caps) {
+  caps.longest_validity = with.attention();
+  if (with.grace() > 0ns) {
+    caps.validity_setting =
+        fmt::format("grace={} in the store's address", format_duration(with.grace()));
+    // A turn until somebody with several waiters looks, a grace, and the time to do it.
+    caps.dead_holder_bound = with.grace() + with.turn() + 500ms;
+  } else if (!with.has_user_locks()) {
+    caps.validity_setting = fmt::format("{} without an answer, because {}",
+                                        format_duration(with.attention()), with.why_not());
+  }
+}
+
+}  // namespace
+
+capabilities describe(const session& with) {
   capabilities caps;
   caps.engine = with.version().is_mariadb ? "mysql (MariaDB)" : "mysql";
   caps.fifo = caps.priorities = caps.shared = caps.upgrade = caps.permits = true;
-  caps.counters = caps.observe = caps.listing = caps.atomic_multi = caps.cross_process = true;
+  caps.counters = caps.listing = caps.atomic_multi = caps.cross_process = true;
   caps.survives_restart = true;
   caps.wakeup = with.has_user_locks() ? wakeup_kind::push : wakeup_kind::poll;
   caps.observe = with.has_user_locks();
@@ -166,43 +198,15 @@ capabilities describe(const settings& how, const session& with) {
   caps.drift_ppm = drift_ppm;
   caps.margin = 2ms;
   caps.expiry_slack = 250ms;
-  const auto grace = with.grace();
-  caps.longest_validity = with.attention();
-  if (grace > 0ns) {
-    caps.validity_setting = fmt::format("grace={} in the store's address", format_duration(grace));
-  } else if (!with.has_user_locks()) {
-    caps.validity_setting = fmt::format("{} without an answer, because {}",
-                                        format_duration(with.attention()), with.why_not());
-  }
-  if (grace > 0ns) {
-    // A turn until somebody with several waiters looks, a grace, and the time to do it.
-    caps.dead_holder_bound = grace + with.turn() + 500ms;
-  }
+  describe_presence(with, caps);
   caps.exclusion =
       "While the server keeps what it has committed, and its clock neither jumps nor runs more "
-      "than 1 % "
-      "apart from ours. A fail-over to a replica that lagged may grant a lock twice; the tokens "
-      "tell "
-      "the two apart as long as clocks go forward.";
+      "than 1 % apart from ours. A fail-over to a replica that lagged may grant a lock twice; the "
+      "tokens tell the two apart as long as clocks go forward.";
   caps.token_scope =
       "Strictly rising per name: the last one and one, or the server's clock in microseconds, "
-      "whichever is "
-      "more. So also when the row of a name that was long free is swept away.";
-  const auto waiting =
-      with.has_user_locks()
-          ? std::string{"Waiters sleep in the server and are woken by whoever releases (KILL QUERY); the "
-                        "death of a client is seen by GET_LOCK."}
-          : fmt::format("Waiters ask ever less often, at most every 250 ms, because {}.", with.why_not());
-  caps.limits =
-      grace > 0ns
-          ? fmt::format(
-                "{} A client whose connection is gone for {} loses its locks, so a lease is never "
-                "believed for longer than that after the server last answered: a pause or a "
-                "network "
-                "fault of that length costs the lease. ?grace=0 turns this off.",
-                waiting, format_duration(grace))
-          : fmt::format("{} Dead holders are noticed after their ttl.", waiting);
-  static_cast<void>(how);
+      "whichever is more. So also when the row of a name that was long free is swept away.";
+  caps.limits = limits_in_words(with);
   return caps;
 }
 

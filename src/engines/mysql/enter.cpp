@@ -168,75 +168,116 @@ bool mysql_engine::is_surely_taken(connection& on, const request& ask) {
   return found && found->front().number(0) != 0;
 }
 
+// One attempt of enter, with the book of the name open. When nothing came of a transaction it is made again, from the
+// beginning.
+class mysql_engine::entering {
+ public:
+  entering(mysql_engine& in, const request& ask, bool push)
+      : in_(in), ask_(ask), push_(push), asked_(in.session_.now()) {}
+
+  result<void> change(book& at);
+  const entered& outcome() const noexcept { return out_; }
+
+ private:
+  std::string_view me() const noexcept { return in_.session_.client(); }
+  std::uint64_t seq() const noexcept { return ask_.owner.sequence; }
+
+  bool take_what_is_held(const book& at);
+  result<void> check_first_time(book& at) const;
+  result<void> wait(book& at, bool is_known, const book::absence& dead);
+  result<void> watch_ahead(book& at, const book::entry& mine, const book::absence& dead);
+  steady_time recheck(const book& at, const book::entry& mine, const book::absence& dead) const;
+
+  mysql_engine& in_;
+  const request& ask_;
+  const bool push_;  // our listener will hear of the grant
+  const asking asked_;
+  entered out_;
+};
+
 result<entered> mysql_engine::enter_slowly(const request& ask, const call& limits) {
-  const bool push = ear_ && ask.wait && ear_->ensure(limits);
-  const auto asked = session_.now();
-  const std::string_view me = session_.client();
-  const auto seq = ask.owner.sequence;
-  entered out;
-  const auto change = [&](book& at) -> result<void> {
-    out = {};  // it may be called again
-    if (auto ok = at.bring_up_to_date(); !ok) return ok;
-    book::absence dead;
-    const auto held = [&] {
-      const auto* mine = at.holder(me, seq);
-      if (mine == nullptr || mine->mode != ask.mode) return false;
-      out.what = entered::kind::granted;
-      out.granted = grant_of(*mine, ask.name, at.now(), asked);
-      return true;
-    };
-    if (auto ok = at.confirm(me, seq); !ok) return ok;
-    if (held()) return {};
-    const bool is_known = at.waiter(me, seq) != nullptr;
-    if (!is_known) {
-      if (ask.replaces != nullptr && at.holder(me, ask.replaces->owner.sequence) == nullptr)
-        return not_held(ask.name, ask.replaces->owner);
-      const auto capacity = at.is_in_use() ? at.capacity() : ask.capacity;
-      if (capacity != ask.capacity || ask.weight > capacity) return other_kind(ask, capacity);
-      at.set_capacity(capacity);
-    }
-    if (is_known || !at.may_enter(ask)) {
-      auto looked = at.look_for_the_dead();
-      if (!looked) return std::move(looked).error();
-      dead = *looked;
-      if (held()) return {};
-    }
-    if (!is_known && at.may_enter(ask)) {
-      note_others(ask, !at.waiters().empty());
-      if (auto ok = at.admit(ask, self(push)); !ok) return ok;
-      held();
-      return {};
-    }
-    note_others(ask, true);
-    if (!ask.wait) return {};  // busy
-    if (auto ok = is_known ? at.touch_waiter(me, seq) : at.queue_up(ask, self(push)); !ok)
-      return ok;
-    const auto& mine = *at.waiter(me, seq);
-    out.what = entered::kind::waiting;
-    out.waiting = ticket{ask.name, ask.owner, 0, recheck(at, mine, dead, push)};
-    if (!push || session_.grace() == 0ns) return {};
-    std::string ahead;
-    if (!dead.noticed) {
-      auto found = at.predecessor(mine);
-      if (!found) return std::move(found).error();
-      ahead = std::move(*found);
-    }
-    if (const auto listener = ear_->watch(seq, ahead); listener != 0) at.also_wake(listener);
-    return {};
-  };
-  auto done = with_book(ask.name, ask.owner, ask.capacity, limits, change);
-  // Who is queued all the same asks again, and watches again.
-  if (ear_ && (!done || out.what != entered::kind::waiting)) ear_->unwatch(seq);
+  entering attempt{*this, ask, ear_ && ask.wait && ear_->ensure(limits)};
+  auto done = with_book(ask.name, ask.owner, ask.capacity, limits,
+                        [&](book& at) { return attempt.change(at); });
+  // A waiter that is queued all the same asks again, and watches again.
+  if (ear_ && (!done || attempt.outcome().what != entered::kind::waiting))
+    ear_->unwatch(ask.owner.sequence);
   if (!done) return std::move(done).error();
-  return out;
+  return attempt.outcome();
+}
+
+result<void> mysql_engine::entering::change(book& at) {
+  out_ = {};
+  if (auto ok = at.bring_up_to_date(); !ok) return ok;
+  if (auto ok = at.confirm(me(), seq()); !ok) return ok;
+  if (take_what_is_held(at)) return {};
+  const bool is_known = at.waiter(me(), seq()) != nullptr;
+  if (!is_known)
+    if (auto ok = check_first_time(at); !ok) return ok;
+  book::absence dead;
+  if (is_known || !at.may_enter(ask_)) {
+    auto looked = at.look_for_the_dead();
+    if (!looked) return std::move(looked).error();
+    dead = *looked;
+    if (take_what_is_held(at)) return {};
+  }
+  if (!is_known && at.may_enter(ask_)) {
+    note_others(ask_, !at.waiters().empty());
+    if (auto ok = at.admit(ask_, in_.self(push_)); !ok) return ok;
+    take_what_is_held(at);
+    return {};
+  }
+  note_others(ask_, true);
+  return ask_.wait ? wait(at, is_known, dead) : result<void>{};  // or busy
+}
+
+// Ours already: by an attempt whose answer was lost, or because others let us in.
+bool mysql_engine::entering::take_what_is_held(const book& at) {
+  const auto* mine = at.holder(me(), seq());
+  if (mine == nullptr || mine->mode != ask_.mode) return false;
+  out_.what = entered::kind::granted;
+  out_.granted = in_.grant_of(*mine, ask_.name, at.now(), asked_);
+  return true;
+}
+
+result<void> mysql_engine::entering::check_first_time(book& at) const {
+  if (ask_.replaces != nullptr && at.holder(me(), ask_.replaces->owner.sequence) == nullptr)
+    return in_.not_held(ask_.name, ask_.replaces->owner);
+  const auto capacity = at.is_in_use() ? at.capacity() : ask_.capacity;
+  if (capacity != ask_.capacity || ask_.weight > capacity) return other_kind(ask_, capacity);
+  at.set_capacity(capacity);
+  return {};
+}
+
+result<void> mysql_engine::entering::wait(book& at, bool is_known, const book::absence& dead) {
+  auto queued = is_known ? at.touch_waiter(me(), seq()) : at.queue_up(ask_, in_.self(push_));
+  if (!queued) return queued;
+  const auto& mine = *at.waiter(me(), seq());
+  out_.what = entered::kind::waiting;
+  out_.waiting = ticket{ask_.name, ask_.owner, 0, recheck(at, mine, dead)};
+  if (!push_ || in_.session_.grace() == 0ns) return {};
+  return watch_ahead(at, mine, dead);
+}
+
+// The listener watches the client ahead of us, unless that was found absent already: then recheck() is its end.
+result<void> mysql_engine::entering::watch_ahead(book& at, const book::entry& mine,
+                                                 const book::absence& dead) {
+  std::string ahead;
+  if (!dead.noticed) {
+    auto found = at.predecessor(mine);
+    if (!found) return std::move(found).error();
+    ahead = std::move(*found);
+  }
+  if (const auto listener = in_.ear_->watch(seq(), ahead); listener != 0) at.also_wake(listener);
+  return {};
 }
 
 // When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
-steady_time mysql_engine::recheck(const book& at, const book::entry& mine,
-                                  const book::absence& dead, bool push) const {
+steady_time mysql_engine::entering::recheck(const book& at, const book::entry& mine,
+                                            const book::absence& dead) const {
   const auto now = std::chrono::steady_clock::now();
   nanoseconds wait = longest_recheck;
-  if (!push) {
+  if (!push_) {
     const nanoseconds waited = from_us(at.now(), std::min(mine.since, at.now()));
     wait = std::clamp<nanoseconds>(waited / 4, first_poll, longest_poll);
   }

@@ -107,6 +107,7 @@ class mysql_engine final : public blocking_engine {
                    completion<void>& done) noexcept override;
 
  private:
+  class entering;
   class watching;
   mysql_engine(const settings& how, const engine_config& config);
   result<void> begin(const call& limits);
@@ -128,8 +129,6 @@ class mysql_engine final : public blocking_engine {
   result<void> lay_ghosts(std::string_view name, const call& limits);
   bool is_surely_taken(connection& on, const request& ask);
   result<entered> enter_slowly(const request& ask, const call& limits);
-  steady_time recheck(const book& at, const book::entry& mine, const book::absence& dead,
-                      bool push) const;
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
   result<void> release_now(const grant& held, const call& limits);
   result<void> give_back(const grant& held, const call& limits);
@@ -154,6 +153,14 @@ class mysql_engine final : public blocking_engine {
   error not_held(std::string_view name, const owner_id& owner) const;
 
   // Watching (watch.cpp).
+  struct sighting {
+    std::uint64_t version = 0;
+    nanoseconds until{};  // it may change without a word
+  };
+  result<sighting> look_at_book(std::string_view name, std::uint64_t seen, std::uint64_t number,
+                                const call& limits);
+  result<sighting> look_at_row(watch_kind kind, std::string_view name, std::uint64_t number,
+                               const call& limits);
   result<engines::watch_loop::sight> look_at(watch_kind kind, std::string_view name,
                                              std::uint64_t seen, std::uint64_t number,
                                              const call& limits);
@@ -191,7 +198,7 @@ class mysql_engine final : public blocking_engine {
   thread_pool releasers_{4};
 };
 
-capabilities describe(const settings& how, const session& with);
+capabilities describe(const session& with);
 result<std::vector<finding>> check_server(connection& on, const settings& how, const session& with);
 
 }  // namespace holdfast::engines::mysql

@@ -106,47 +106,57 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
 result<engines::watch_loop::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
                                                          std::uint64_t seen, std::uint64_t number,
                                                          const call& limits) {
+  auto found = kind == watch_kind::lock && ear_ ? look_at_book(name, seen, number, limits)
+                                                : look_at_row(kind, name, number, limits);
+  if (!found) return std::move(found).error();
   engines::watch_loop::sight out;
-  std::uint64_t version = 0;
-  nanoseconds until = longest_look;
-  const std::string_view me = session_.client();
-  if (kind == watch_kind::lock && ear_) {
-    auto done = with_book(
-        name, owner_id{client_, number}, rw_capacity, limits, [&](book& at) -> result<void> {
-          if (auto ok = at.bring_up_to_date(); !ok) return ok;
-          version = at.version();
-          if (version != seen) return {};
-          if (const auto over = at.first_expiry(); over != 0)
-            until = std::chrono::microseconds{static_cast<std::int64_t>(over - at.now())};
-          return at.observe(me, number, observer_kept);
-        });
-    if (!done) return std::move(done).error();
-  } else {
-    auto on = plain_.take(limits, name);
-    if (!on) return std::move(on).error();
-    if (ear_) {
-      auto ok = (*on)->run(sql().insert_observer,
-                           {std::uint64_t{1}, name, me, number, number, observer_kept});
-      if (!ok) return std::move(ok).error();
-    }
-    auto found = (*on)->ask(kind == watch_kind::lock ? sql().version : sql().read_counter, {name});
-    if (!found) return std::move(found).error();
-    if (!found->empty()) {
-      const auto& one = found->front();
-      if (kind == watch_kind::counter) {
-        if (!is_forgotten(one)) {
-          version = one.number(1);
-          if (one.number(3) > 0)
-            until = std::chrono::microseconds{
-                static_cast<std::int64_t>(one.number(2) + one.number(3) - one.number(4))};
-        }
-      } else if (one.number(2) > one.number(1)) {
-        version = one.number(0);
-      }
-    }
+  out.changed = found->version != seen;
+  out.again = clock_.now() + std::clamp<nanoseconds>(found->until + 1ms, 2ms, longest_look);
+  return out;
+}
+
+result<mysql_engine::sighting> mysql_engine::look_at_book(std::string_view name, std::uint64_t seen,
+                                                          std::uint64_t number,
+                                                          const call& limits) {
+  sighting out;
+  auto done = with_book(
+      name, owner_id{client_, number}, rw_capacity, limits, [&](book& at) -> result<void> {
+        if (auto ok = at.bring_up_to_date(); !ok) return ok;
+        out = {at.version(), longest_look};
+        if (out.version != seen) return {};
+        if (const auto over = at.first_expiry(); over != 0)
+          out.until = std::chrono::microseconds{static_cast<std::int64_t>(over - at.now())};
+        return at.observe(session_.client(), number, observer_kept);
+      });
+  if (!done) return std::move(done).error();
+  return out;
+}
+
+// A counter; or a lock where nobody can be told, so that it is asked about without a transaction.
+result<mysql_engine::sighting> mysql_engine::look_at_row(watch_kind kind, std::string_view name,
+                                                         std::uint64_t number, const call& limits) {
+  auto on = plain_.take(limits, name);
+  if (!on) return std::move(on).error();
+  if (ear_) {
+    const std::string_view me = session_.client();
+    auto ok = (*on)->run(sql().insert_observer,
+                         {std::uint64_t{1}, name, me, number, number, observer_kept});
+    if (!ok) return std::move(ok).error();
   }
-  out.changed = version != seen;
-  out.again = clock_.now() + std::clamp<nanoseconds>(until + 1ms, 2ms, longest_look);
+  const bool is_lock = kind == watch_kind::lock;
+  auto found = (*on)->ask(is_lock ? sql().version : sql().read_counter, {name});
+  if (!found) return std::move(found).error();
+  sighting out{0, longest_look};
+  if (found->empty()) return out;
+  const auto& from = found->front();
+  if (is_lock) {
+    if (from.number(2) > from.number(1)) out.version = from.number(0);
+  } else if (!is_forgotten(from)) {
+    out.version = from.number(1);
+    if (from.number(3) > 0)
+      out.until = std::chrono::microseconds{
+          static_cast<std::int64_t>(from.number(2) + from.number(3) - from.number(4))};
+  }
   return out;
 }
 

@@ -1,5 +1,5 @@
-// From hand to hand without opening the book: who queues up while another lets go, what a hand-over leaves behind, and
-// who is told of it.
+// From hand to hand without opening the rows of the name: who queues up while another lets go, what a hand-over
+// leaves behind, and who is told of it.
 #include "faults/mysql_faults.hpp"
 
 #include "support/child.hpp"
@@ -76,7 +76,7 @@ TEST_F(mysql_handover, who_asks_again_is_behind_those_who_came_meanwhile) {
   ASSERT_TRUE(wait_for_waiters(server, "stock", 2));
   EXPECT_EQ(remains(server), "0") << "it queues up by means of what it had left";
   EXPECT_EQ(miscounted(server), "0");
-  // And one who comes by the book is behind it.
+  // And a waiter that queues up by lock_rows is behind it.
   const auto d = client::open(server.url());
   mutex at_d{d, "stock"};
   auto newest = acquire_later(at_d);

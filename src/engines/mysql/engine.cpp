@@ -111,8 +111,8 @@ void mysql_engine::plan_look_after_session(nanoseconds after) noexcept {
   timers_.at(std::chrono::steady_clock::now() + after, [this] { look_after_session(); });
 }
 
-// Whoever opens the book of a name drops waiters whose client has no session, without a word: so all ask where they
-// stand when it is there again.
+// A client that opens the rows of a name drops waiters whose client has no session, without a word: so all ask where
+// they stand when it is there again.
 void mysql_engine::look_after_session() noexcept {
   if (ending_) return;
   if (!waits_.any()) {
@@ -140,9 +140,9 @@ void mysql_engine::depart() noexcept {
     if (!found) return;
     names = std::move(*found);
   }
-  const auto all_of_mine = [me](book& at) { return at.remove_all_of(me); };
+  const auto all_of_mine = [me](lock_rows& at) { return at.remove_all_of(me); };
   for (const auto& one : names)  // as long as it goes on; one that does not is the last
-    if (!with_book(one.bytes(0), owner_id{client_, 0}, 0, within(short_patience), all_of_mine))
+    if (!with_lock_rows(one.bytes(0), owner_id{client_, 0}, 0, within(short_patience), all_of_mine))
       return;
   if (auto on = plain_.take(within(short_patience), {}))
     static_cast<void>((*on)->run(sql().leave_session, {me}));

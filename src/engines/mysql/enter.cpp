@@ -1,6 +1,6 @@
 // Asking for a lock: enter, enter_all, settle, await, leave.
-#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "support/parker.hpp"
@@ -48,8 +48,8 @@ asker mysql_engine::self(bool push) const {
   return {session_.client(), in_us(session_.grace()), push};
 }
 
-grant mysql_engine::grant_of(const book::entry& held, std::string_view name, microseconds_count now,
-                             const asking& asked) {
+grant mysql_engine::grant_of(const lock_rows::entry& held, std::string_view name,
+                             microseconds_count now, const asking& asked) {
   return session_.believed({name,
                             owner_id{client_, held.seq},
                             held.mode,
@@ -65,22 +65,23 @@ grant mysql_engine::grant_of(const book::entry& held, std::string_view name, mic
 
 // Again, when the server has ended it because it met another one (which is rare: see the order of locking), or when the
 // connection had ended before the commit was sent: nothing of it has happened.
-result<bool> mysql_engine::with_book(std::string_view name, const owner_id& owner,
-                                     std::uint64_t create, const call& limits,
-                                     const std::function<result<void>(book&)>& change) {
+result<bool> mysql_engine::with_lock_rows(std::string_view name, const owner_id& owner,
+                                          std::uint64_t create, const call& limits,
+                                          const std::function<result<void>(lock_rows&)>& change) {
   constexpr int attempts = 4;
   for (int attempt = 1;; ++attempt) {
     bool again = false;
-    auto done = try_book(name, owner, create, limits, change, again);
+    auto done = try_lock_rows(name, owner, create, limits, change, again);
     if (done || !again || attempt == attempts ||
         std::chrono::steady_clock::now() >= limits.deadline || limits.stop.stop_requested())
       return done;
   }
 }
 
-result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner,
-                                    std::uint64_t create, const call& limits,
-                                    const std::function<result<void>(book&)>& change, bool& again) {
+result<bool> mysql_engine::try_lock_rows(std::string_view name, const owner_id& owner,
+                                         std::uint64_t create, const call& limits,
+                                         const std::function<result<void>(lock_rows&)>& change,
+                                         bool& again) {
   auto on = transactions_.take(limits, name);
   if (!on) return std::move(on).error();
   const auto asked = session_.now();
@@ -90,7 +91,7 @@ result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner
     (*on)->rollback();
     return why;
   };
-  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
+  auto opened = lock_rows::open(**on, name, create != 0, create, session_.client(), owner.sequence);
   if (!opened) return give_up(std::move(opened).error());
   if (!*opened) {
     (*on)->rollback();
@@ -101,7 +102,8 @@ result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner
   return true;
 }
 
-result<void> mysql_engine::finish(connection& on, std::span<book> changed, const asking& asked) {
+result<void> mysql_engine::finish(connection& on, std::span<lock_rows> changed,
+                                  const asking& asked) {
   for (auto& one : changed) {
     if (auto ok = one.close(); !ok) return ok;
   }
@@ -168,25 +170,27 @@ bool mysql_engine::is_surely_taken(connection& on, const request& ask) {
   return found && found->front().number(0) != 0;
 }
 
-// One attempt of enter, with the book of the name open. When nothing came of a transaction it is made again, from the
+// One attempt of enter, with the rows of the name open. When nothing came of a transaction it is made again, from the
 // beginning.
 class mysql_engine::entering {
  public:
   entering(mysql_engine& in, const request& ask, bool push)
       : in_(in), ask_(ask), push_(push), asked_(in.session_.now()) {}
 
-  result<void> change(book& at);
+  result<void> change(lock_rows& at);
   const entered& outcome() const noexcept { return out_; }
 
  private:
   std::string_view me() const noexcept { return in_.session_.client(); }
   std::uint64_t seq() const noexcept { return ask_.owner.sequence; }
 
-  bool take_what_is_held(const book& at);
-  result<void> check_first_time(book& at) const;
-  result<void> wait(book& at, bool is_known, const book::absence& dead);
-  result<void> watch_ahead(book& at, const book::entry& mine, const book::absence& dead);
-  steady_time recheck(const book& at, const book::entry& mine, const book::absence& dead) const;
+  bool take_what_is_held(const lock_rows& at);
+  result<void> check_first_time(lock_rows& at) const;
+  result<void> wait(lock_rows& at, bool is_known, const lock_rows::absence& dead);
+  result<void> watch_ahead(lock_rows& at, const lock_rows::entry& mine,
+                           const lock_rows::absence& dead);
+  steady_time recheck(const lock_rows& at, const lock_rows::entry& mine,
+                      const lock_rows::absence& dead) const;
 
   mysql_engine& in_;
   const request& ask_;
@@ -197,8 +201,8 @@ class mysql_engine::entering {
 
 result<entered> mysql_engine::enter_slowly(const request& ask, const call& limits) {
   entering attempt{*this, ask, ear_ && ask.wait && ear_->ensure(limits)};
-  auto done = with_book(ask.name, ask.owner, ask.capacity, limits,
-                        [&](book& at) { return attempt.change(at); });
+  auto done = with_lock_rows(ask.name, ask.owner, ask.capacity, limits,
+                             [&](lock_rows& at) { return attempt.change(at); });
   // A waiter that is queued all the same asks again, and watches again.
   if (ear_ && (!done || attempt.outcome().what != entered::kind::waiting))
     ear_->unwatch(ask.owner.sequence);
@@ -206,7 +210,7 @@ result<entered> mysql_engine::enter_slowly(const request& ask, const call& limit
   return attempt.outcome();
 }
 
-result<void> mysql_engine::entering::change(book& at) {
+result<void> mysql_engine::entering::change(lock_rows& at) {
   out_ = {};
   if (auto ok = at.bring_up_to_date(); !ok) return ok;
   if (auto ok = at.confirm(me(), seq()); !ok) return ok;
@@ -214,7 +218,7 @@ result<void> mysql_engine::entering::change(book& at) {
   const bool is_known = at.waiter(me(), seq()) != nullptr;
   if (!is_known)
     if (auto ok = check_first_time(at); !ok) return ok;
-  book::absence dead;
+  lock_rows::absence dead;
   if (is_known || !at.may_enter(ask_)) {
     auto looked = at.look_for_the_dead();
     if (!looked) return std::move(looked).error();
@@ -232,7 +236,7 @@ result<void> mysql_engine::entering::change(book& at) {
 }
 
 // Ours already: by an attempt whose answer was lost, or because others let us in.
-bool mysql_engine::entering::take_what_is_held(const book& at) {
+bool mysql_engine::entering::take_what_is_held(const lock_rows& at) {
   const auto* mine = at.holder(me(), seq());
   if (mine == nullptr || mine->mode != ask_.mode) return false;
   out_.what = entered::kind::granted;
@@ -240,7 +244,7 @@ bool mysql_engine::entering::take_what_is_held(const book& at) {
   return true;
 }
 
-result<void> mysql_engine::entering::check_first_time(book& at) const {
+result<void> mysql_engine::entering::check_first_time(lock_rows& at) const {
   if (ask_.replaces != nullptr && at.holder(me(), ask_.replaces->owner.sequence) == nullptr)
     return in_.not_held(ask_.name, ask_.replaces->owner);
   const auto capacity = at.is_in_use() ? at.capacity() : ask_.capacity;
@@ -249,7 +253,8 @@ result<void> mysql_engine::entering::check_first_time(book& at) const {
   return {};
 }
 
-result<void> mysql_engine::entering::wait(book& at, bool is_known, const book::absence& dead) {
+result<void> mysql_engine::entering::wait(lock_rows& at, bool is_known,
+                                          const lock_rows::absence& dead) {
   auto queued = is_known ? at.touch_waiter(me(), seq()) : at.queue_up(ask_, in_.self(push_));
   if (!queued) return queued;
   const auto& mine = *at.waiter(me(), seq());
@@ -260,8 +265,8 @@ result<void> mysql_engine::entering::wait(book& at, bool is_known, const book::a
 }
 
 // The listener watches the client ahead of us, unless that was found absent already: then recheck() is its end.
-result<void> mysql_engine::entering::watch_ahead(book& at, const book::entry& mine,
-                                                 const book::absence& dead) {
+result<void> mysql_engine::entering::watch_ahead(lock_rows& at, const lock_rows::entry& mine,
+                                                 const lock_rows::absence& dead) {
   std::string ahead;
   if (!dead.noticed) {
     auto found = at.predecessor(mine);
@@ -273,8 +278,8 @@ result<void> mysql_engine::entering::watch_ahead(book& at, const book::entry& mi
 }
 
 // When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
-steady_time mysql_engine::entering::recheck(const book& at, const book::entry& mine,
-                                            const book::absence& dead) const {
+steady_time mysql_engine::entering::recheck(const lock_rows& at, const lock_rows::entry& mine,
+                                            const lock_rows::absence& dead) const {
   const auto now = std::chrono::steady_clock::now();
   nanoseconds wait = longest_recheck;
   if (!push_) {
@@ -299,16 +304,16 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
   if (!on) return std::move(on).error();
   (*on)->begin(limits, asks.front().name, asks.size() > 1);
   const auto asked = session_.now();
-  std::vector<book> books;
+  std::vector<lock_rows> all;
   const auto give_up = [&](result<std::vector<grant>> why) {
     (*on)->rollback();
     return why;
   };
   for (const auto& ask : asks) {
     auto opened =
-        book::open(**on, ask.name, true, ask.capacity, session_.client(), ask.owner.sequence);
+        lock_rows::open(**on, ask.name, true, ask.capacity, session_.client(), ask.owner.sequence);
     if (!opened) return give_up(std::move(opened).error());
-    auto& at = books.emplace_back(std::move(**opened));
+    auto& at = all.emplace_back(std::move(**opened));
     if (auto ok = at.bring_up_to_date(); !ok) return give_up(std::move(ok).error());
     if (at.is_in_use() && at.capacity() != ask.capacity)
       return give_up(other_kind(ask, at.capacity()));
@@ -317,10 +322,10 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
     if (auto ok = at.admit(ask, self(false)); !ok) return give_up(std::move(ok).error());
   }
   std::vector<grant> out;
-  for (std::size_t i = 0; i < books.size(); ++i)
-    out.push_back(grant_of(*books[i].holder(session_.client(), asks[i].owner.sequence),
-                           asks[i].name, books[i].now(), asked));
-  if (auto ok = finish(**on, books, asked); !ok) return give_up(std::move(ok).error());
+  for (std::size_t i = 0; i < all.size(); ++i)
+    out.push_back(grant_of(*all[i].holder(session_.client(), asks[i].owner.sequence), asks[i].name,
+                           all[i].now(), asked));
+  if (auto ok = finish(**on, all, asked); !ok) return give_up(std::move(ok).error());
   return out;
 }
 
@@ -358,7 +363,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
     out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + 100ms};
     return out;
   }
-  book::entry held;
+  lock_rows::entry held;
   held.seq = seq;
   held.mode = static_cast<lock_mode>(one.number(1));
   held.weight = one.number(2);
@@ -417,12 +422,13 @@ result<void> mysql_engine::leave(const ticket& place, const call& limits) {
   const std::string_view me = session_.client();
   if (ear_) ear_->unwatch(seq);
   if (auto ok = lay_ghosts(place.name, limits); !ok) return ok;
-  auto done = with_book(place.name, place.owner, 0, limits, [&](book& at) -> result<void> {
-    if (place.replacing && at.waiter(me, seq) == nullptr) return {};  // what was granted stays
-    auto gone = at.remove(me, seq);
-    if (!gone) return std::move(gone).error();
-    return {};
-  });
+  auto done =
+      with_lock_rows(place.name, place.owner, 0, limits, [&](lock_rows& at) -> result<void> {
+        if (place.replacing && at.waiter(me, seq) == nullptr) return {};  // what was granted stays
+        auto gone = at.remove(me, seq);
+        if (!gone) return std::move(gone).error();
+        return {};
+      });
   if (!done) return std::move(done).error();
   waits_.forget(seq);
   if (!place.replacing) session_.forget(place.owner);

@@ -1,11 +1,12 @@
-// From hand to hand, without a book: an exclusive lock that goes from one client to the next who waits for it.
+// From hand to hand, without opening the rows of the name (lock_rows.hpp): an exclusive lock that goes from one client
+// to the next one that waits for it.
 //
 // A hand-over is one SELECT without locks and one UPDATE, and to queue up again is one UPDATE; each is its own
 // transaction, so the name's row is never locked while a statement travels. Wherever something is out of the ordinary
-// (others to be let in beside, an observer to be told, somebody who may be dead), nothing is done here, and the book
+// (others to be let in beside, an observer to be told, a client that may be dead), nothing is done here, and lock_rows
 // does it.
-#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include <algorithm>
@@ -104,7 +105,7 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
   return true;
 }
 
-// Nothing, when the book must be opened.
+// Nothing, when the rows of the name must be opened.
 result<std::optional<entered>> mysql_engine::queue_again(const request& ask, const call& limits) {
   // Who can share the lock may be able to enter although it is held.
   if (!ear_ || ask.replaces != nullptr || ask.weight != ask.capacity)
@@ -129,7 +130,7 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
 }
 
 // We are in the queue. Whoever holds the lock now will see us there; when nobody does, or somebody who seems to be
-// dead, the book is to be opened.
+// dead, the rows of the name are to be opened.
 std::optional<entered> mysql_engine::look_ahead(connection& on, const request& ask) {
   const auto found = on.ask(sql().who_is_ahead, {ask.name, ask.name});
   if (!found) return std::nullopt;

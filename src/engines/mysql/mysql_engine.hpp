@@ -1,4 +1,4 @@
-// The verbs over the tables. How a name's rows change is in book.hpp, renewals are in session.hpp, waiting in
+// The verbs over the tables. How a name's rows change is in lock_rows.hpp, renewals are in session.hpp, waiting in
 // listener.hpp; this puts them together.
 //
 // Blocking verbs run on the calling thread with a connection of the pool. The start_ verbs run on a few threads of the
@@ -10,8 +10,8 @@
 #include "engines/common/thread_pool.hpp"
 #include "engines/common/timer_thread.hpp"
 #include "engines/common/watch_loop.hpp"
-#include "engines/mysql/book.hpp"
 #include "engines/mysql/listener.hpp"
+#include "engines/mysql/lock_rows.hpp"
 #include "engines/mysql/pool.hpp"
 #include "engines/mysql/session.hpp"
 #include "engines/mysql/waits.hpp"
@@ -113,16 +113,17 @@ class mysql_engine final : public blocking_engine {
   result<void> begin(const call& limits);
   result<void> make_tables(const call& limits);
 
-  // One name in a transaction of its own: `change` is called with its book, or not at all when there is none and
+  // One name in a transaction of its own: `change` is called with its rows, or not at all when there are none and
   // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news. `change` may be
   // called again when nothing came of the first time.
-  result<bool> with_book(std::string_view name, const owner_id& owner, std::uint64_t create,
-                         const call& limits, const std::function<result<void>(book&)>& change);
-  result<bool> try_book(std::string_view name, const owner_id& owner, std::uint64_t create,
-                        const call& limits, const std::function<result<void>(book&)>& change,
-                        bool& again);
-  result<void> finish(connection& on, std::span<book> changed, const asking& asked);
-  grant grant_of(const book::entry& held, std::string_view name, microseconds_count now,
+  result<bool> with_lock_rows(std::string_view name, const owner_id& owner, std::uint64_t create,
+                              const call& limits,
+                              const std::function<result<void>(lock_rows&)>& change);
+  result<bool> try_lock_rows(std::string_view name, const owner_id& owner, std::uint64_t create,
+                             const call& limits,
+                             const std::function<result<void>(lock_rows&)>& change, bool& again);
+  result<void> finish(connection& on, std::span<lock_rows> changed, const asking& asked);
+  grant grant_of(const lock_rows::entry& held, std::string_view name, microseconds_count now,
                  const asking& asked);
   asker self(bool push) const;
 
@@ -133,7 +134,7 @@ class mysql_engine final : public blocking_engine {
   result<void> release_now(const grant& held, const call& limits);
   result<void> give_back(const grant& held, const call& limits);
   result<void> keep_up(std::span<renewal> batch, session::depth how, const call& limits);
-  // Without a book, where the lock goes from one to the next (handover.cpp).
+  // Without opening the rows, where the lock goes from one client to the next (handover.cpp).
   result<bool> hand_over(const grant& held, const call& limits);
   result<std::optional<entered>> queue_again(const request& ask, const call& limits);
   std::optional<entered> look_ahead(connection& on, const request& ask);
@@ -157,8 +158,8 @@ class mysql_engine final : public blocking_engine {
     std::uint64_t version = 0;
     nanoseconds until{};  // it may change without a word
   };
-  result<sighting> look_at_book(std::string_view name, std::uint64_t seen, std::uint64_t number,
-                                const call& limits);
+  result<sighting> look_at_lock_rows(std::string_view name, std::uint64_t seen,
+                                     std::uint64_t number, const call& limits);
   result<sighting> look_at_row(watch_kind kind, std::string_view name, std::uint64_t number,
                                const call& limits);
   result<engines::watch_loop::sight> look_at(watch_kind kind, std::string_view name,

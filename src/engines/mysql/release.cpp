@@ -1,5 +1,5 @@
 // Giving back, shrinking and renewing.
-#include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "engines/common/modes.hpp"
@@ -147,7 +147,7 @@ result<void> mysql_engine::give_back(const grant& held, const call& limits) {
 result<void> mysql_engine::release_slowly(std::string_view name, const owner_id& owner,
                                           const call& limits) {
   bool was_held = false;
-  auto done = with_book(name, owner, 0, limits, [&](book& at) -> result<void> {
+  auto done = with_lock_rows(name, owner, 0, limits, [&](lock_rows& at) -> result<void> {
     if (auto ok = at.expire(); !ok) return ok;
     was_held = at.holder(session_.client(), owner.sequence) != nullptr;
     if (!was_held) return {};
@@ -241,7 +241,7 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
   const std::string_view me = session_.client();
   const auto seq = held.owner.sequence;
   const auto asked = session_.now();
-  auto done = with_book(held.name, held.owner, 0, limits, [&](book& at) -> result<void> {
+  auto done = with_lock_rows(held.name, held.owner, 0, limits, [&](lock_rows& at) -> result<void> {
     out = not_held(held.name, held.owner);
     if (auto ok = at.expire(); !ok) return ok;
     const auto* mine = at.holder(me, seq);
@@ -356,8 +356,8 @@ void mysql_engine::sweep(const call& limits) noexcept {
   }
   for (const auto& client : sessions) forget_session(client, limits);
   for (const auto& name : stale)
-    static_cast<void>(
-        with_book(name, owner_id{client_, 0}, 0, limits, [](book& at) { return at.tidy(); }));
+    static_cast<void>(with_lock_rows(name, owner_id{client_, 0}, 0, limits,
+                                     [](lock_rows& at) { return at.tidy(); }));
   const nanoseconds rest =
       is_done
           ? between_sweeps
@@ -371,7 +371,7 @@ void mysql_engine::sweep(const call& limits) noexcept {
         sql().end_sweep, {in_us(between_sweeps - rest), std::string_view{last}, row_of_sweepers}));
 }
 
-// Only while its client is not there, which is looked at under the lock of the row: see book::look_for_the_dead. A
+// Only while its client is not there, which is looked at under the lock of the row: see lock_rows::look_for_the_dead. A
 // client that comes back finds no row, or keeps it.
 void mysql_engine::forget_session(std::string_view client, const call& limits) noexcept {
   auto on = transactions_.take(limits, {});

@@ -70,7 +70,7 @@ result<void> session::join_on(connection& fresh, const call& limits) {
   fresh.begin(limits, {});
   // A row that a stranger keeps locked must not keep all others from being renewed within the grace.
   if (auto ok = fresh.define("SET SESSION innodb_lock_wait_timeout=1"); !ok) return ok;
-  // First the user lock, then the note that says we are gone: see book::look_for_the_dead.
+  // First the user lock, then the note that says we are gone: see lock_rows::look_for_the_dead.
   if (has_user_locks_)
     if (auto ok = take_user_lock(fresh); !ok) return ok;
   const auto asked = clock_.now();

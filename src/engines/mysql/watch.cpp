@@ -1,7 +1,7 @@
 // Counters, and being told of changes.
 #include "engines/common/counter_rule.hpp"
-#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include <algorithm>
@@ -106,7 +106,7 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
 result<engines::watch_loop::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
                                                          std::uint64_t seen, std::uint64_t number,
                                                          const call& limits) {
-  auto found = kind == watch_kind::lock && ear_ ? look_at_book(name, seen, number, limits)
+  auto found = kind == watch_kind::lock && ear_ ? look_at_lock_rows(name, seen, number, limits)
                                                 : look_at_row(kind, name, number, limits);
   if (!found) return std::move(found).error();
   engines::watch_loop::sight out;
@@ -115,12 +115,13 @@ result<engines::watch_loop::sight> mysql_engine::look_at(watch_kind kind, std::s
   return out;
 }
 
-result<mysql_engine::sighting> mysql_engine::look_at_book(std::string_view name, std::uint64_t seen,
-                                                          std::uint64_t number,
-                                                          const call& limits) {
+result<mysql_engine::sighting> mysql_engine::look_at_lock_rows(std::string_view name,
+                                                               std::uint64_t seen,
+                                                               std::uint64_t number,
+                                                               const call& limits) {
   sighting out;
-  auto done = with_book(
-      name, owner_id{client_, number}, rw_capacity, limits, [&](book& at) -> result<void> {
+  auto done = with_lock_rows(
+      name, owner_id{client_, number}, rw_capacity, limits, [&](lock_rows& at) -> result<void> {
         if (auto ok = at.bring_up_to_date(); !ok) return ok;
         out = {at.version(), longest_look};
         if (out.version != seen) return {};
@@ -178,8 +179,9 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
     }
     // Mostly it is gone with the change that it was told of. Else the row of the lock counts it.
     if (is_there)
-      static_cast<void>(with_book(name, owner_id{client_, number}, 0, limits,
-                                  [&](book& at) { return at.stop_observing(me, number); }));
+      static_cast<void>(
+          with_lock_rows(name, owner_id{client_, number}, 0, limits,
+                         [&](lock_rows& at) { return at.stop_observing(me, number); }));
   });
 }
 

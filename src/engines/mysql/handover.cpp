@@ -59,7 +59,7 @@ struct neighbour {
 
 }  // namespace
 
-void remains::add(std::string_view name, std::uint64_t seq) {
+void leftover_rows::add(std::string_view name, std::uint64_t seq) {
   const std::lock_guard lock{guard_};
   if (all_.size() >= most_names) all_.clear();
   auto& here = all_[std::string{name}];
@@ -67,7 +67,7 @@ void remains::add(std::string_view name, std::uint64_t seq) {
   here.push_back(seq);
 }
 
-std::optional<std::uint64_t> remains::take(std::string_view name) {
+std::optional<std::uint64_t> leftover_rows::take(std::string_view name) {
   const std::lock_guard lock{guard_};
   const auto at = all_.find(name);
   if (at == all_.end()) return std::nullopt;
@@ -101,7 +101,7 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
   if (handed->affected == 0) return false;
   (*on)->interrupt(next.listener);
   ear_->released(seq);
-  remains_.add(held.name, seq);
+  leftover_rows_.add(held.name, seq);
   return true;
 }
 
@@ -110,7 +110,7 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
   // Who can share the lock may be able to enter although it is held.
   if (!ear_ || ask.replaces != nullptr || ask.weight != ask.capacity)
     return std::optional<entered>{};
-  const auto left = remains_.take(ask.name);
+  const auto left = leftover_rows_.take(ask.name);
   if (!left || !ear_->ensure(limits)) return std::optional<entered>{};
   auto on = plain_.take(limits, ask.name);
   if (!on) return std::move(on).error();
@@ -121,7 +121,7 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
                   std::int64_t{ask.priority}, ask.label, ask.name, ask.capacity, ask.owner.sequence,
                   ask.name, std::string_view{session_.client()}, *left});
   if (!queued && is_duplicate((*on)->last_error())) {  // it asks again, and is in the queue
-    remains_.add(ask.name, *left);
+    leftover_rows_.add(ask.name, *left);
     return std::optional<entered>{};
   }
   if (!queued) return std::move(queued).error();

@@ -105,7 +105,7 @@ result<void> lock_rows::read_entries(std::string_view client, std::uint64_t seq)
     if (here.state == entry_state::observer) {
       observers_.push_back(std::move(here));
     } else if (here.state == entry_state::holder && here.expires == 0) {
-      remains_.push_back(std::move(here));
+      leftovers_.push_back(std::move(here));
     } else if (here.state != entry_state::waiter) {
       holders_.push_back(std::move(here));
     } else if (waiters_.size() < head_length && waiter(here.client, here.seq) == nullptr) {
@@ -186,12 +186,12 @@ result<void> lock_rows::close() {
     }
     observers_.clear();
   }
-  if (auto ok = drop_remains(); !ok) return ok;
+  if (auto ok = drop_leftovers(); !ok) return ok;
   if (!row_changed_) return {};
   if (all_waiters_read_ && !mine_ && count_is_known_) {
     const auto in_rows = std::ranges::count(holders_, false, &entry::is_inline);
-    more_ =
-        static_cast<std::uint64_t>(in_rows) + waiters_.size() + observers_.size() + remains_.size();
+    more_ = static_cast<std::uint64_t>(in_rows) + waiters_.size() + observers_.size() +
+            leftovers_.size();
   }
   const auto own = std::ranges::find(holders_, true, &entry::is_inline);
   const auto& in = own == holders_.end() ? blank_ : *own;

@@ -126,7 +126,7 @@ class lock_rows {
   result<void> read_entries(std::string_view client, std::uint64_t seq);
   result<bool> read_more_waiters();
   result<void> drop_dead_waiters();
-  result<void> drop_remains();
+  result<void> drop_leftovers();
   result<void> serve();
   result<void> let_in(entry next);
   result<void> drop_holder(std::size_t at);
@@ -145,9 +145,9 @@ class lock_rows {
   entry blank_;  // the row's own holder, when it holds no more: it keeps its last client
   microseconds_count now_ = 0, since_ = 0;
   std::vector<entry> holders_, observers_;
-  std::vector<entry> remains_;  // of clients that handed over without opening the rows
-  std::vector<entry> waiters_;  // the head of the queue, in order
-  std::optional<entry> mine_;   // our own place, when it is further back
+  std::vector<entry> leftovers_;  // of clients that handed over without opening the rows
+  std::vector<entry> waiters_;    // the head of the queue, in order
+  std::optional<entry> mine_;     // our own place, when it is further back
   bool all_waiters_read_ = true, count_is_known_ = true;
   bool holders_changed_ = false, queue_changed_ = false, row_changed_ = false,
        has_fresh_token_ = false;

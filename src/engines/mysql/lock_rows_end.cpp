@@ -7,7 +7,7 @@ namespace holdfast::engines::mysql {
 
 namespace {
 
-constexpr microseconds_count kept_remains = 1'000'000;
+constexpr microseconds_count leftovers_kept = 1'000'000;
 
 }  // namespace
 
@@ -157,15 +157,15 @@ result<void> lock_rows::erase(const entry& what) {
 
 // While others wait, their clients may be about to queue up again by means of them. A free lock has none: whoever finds
 // its own knows that somebody holds the lock, and will see it waiting.
-result<void> lock_rows::drop_remains() {
+result<void> lock_rows::drop_leftovers() {
   const bool is_quiet = waiters_.empty() && !mine_ && all_waiters_read_;
-  for (std::size_t i = 0; i < remains_.size();) {
-    if (!is_quiet && remains_[i].since + kept_remains > now_) {
+  for (std::size_t i = 0; i < leftovers_.size();) {
+    if (!is_quiet && leftovers_[i].since + leftovers_kept > now_) {
       ++i;
       continue;
     }
-    if (auto ok = erase(remains_[i]); !ok) return ok;
-    remains_.erase(remains_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (auto ok = erase(leftovers_[i]); !ok) return ok;
+    leftovers_.erase(leftovers_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return {};
 }
@@ -220,7 +220,7 @@ result<void> lock_rows::remove_all_of(std::string_view client) {
         return ok;
       }
     }
-    for (auto* among : {&waiters_, &observers_, &remains_})
+    for (auto* among : {&waiters_, &observers_, &leftovers_})
       for (std::size_t i = 0; i < among->size();) {
         if ((*among)[i].client != client) {
           ++i;

@@ -65,7 +65,7 @@ class releases {
 };
 
 // Rows that were left where this client handed over, by name: see sql.hpp. Only hints: a row may be gone.
-class remains {
+class leftover_rows {
  public:
   void add(std::string_view name, std::uint64_t seq);
   std::optional<std::uint64_t> take(std::string_view name);
@@ -181,7 +181,7 @@ class mysql_engine final : public blocking_engine {
   timer_thread timers_;
   waits waits_;
   std::unique_ptr<listener> ear_;  // none where nobody can be told
-  remains remains_;
+  leftover_rows leftover_rows_;
   std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
   bool has_begun_ = false;  // else there is nothing to take leave of

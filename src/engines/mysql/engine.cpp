@@ -46,9 +46,9 @@ mysql_engine::mysql_engine(const settings& how, const engine_config& config)
       clock_(config.clock),
       listener_(config.listener),
       client_(config.client),
-      plain_(how_, watchdog_, ghosts_, connection::kind::plain),
-      transactions_(how_, watchdog_, ghosts_, connection::kind::transactions),
-      session_(how_, watchdog_, ghosts_, config.clock,
+      plain_(how_, watchdog_, late_requests_, connection::kind::plain),
+      transactions_(how_, watchdog_, late_requests_, connection::kind::transactions),
+      session_(how_, watchdog_, late_requests_, config.clock,
                {bytes_of(config.client), config.host.substr(0, 255), config.pid}),
       waits_(timers_,
              [this] {
@@ -131,7 +131,7 @@ void mysql_engine::look_after_session() noexcept {
 void mysql_engine::depart() noexcept {
   const auto limits = within(short_patience);
   const std::string_view me = session_.client();
-  if (!lay_ghosts({}, limits)) return;
+  if (!end_late_requests({}, limits)) return;
   rows names;
   {
     auto on = plain_.take(limits, {});

@@ -333,15 +333,15 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
 
 // What was given up may still be on its way to take the lock, or a place in its queue. Before an owner is said to be
 // gone for good, that must have ended.
-result<void> mysql_engine::lay_ghosts(std::string_view name, const call& limits) {
-  if (!ghosts_.any(name)) return {};
+result<void> mysql_engine::end_late_requests(std::string_view name, const call& limits) {
+  if (!late_requests_.any(name)) return {};
   auto on = plain_.take(limits, name);
   if (!on) return std::move(on).error();
-  return ghosts_.lay(name, **on, how_, limits);
+  return late_requests_.end_all(name, **on, how_, limits);
 }
 
 result<entered> mysql_engine::settle(const request& ask, const call& limits) {
-  if (auto ok = lay_ghosts(ask.name, limits); !ok) return std::move(ok).error();
+  if (auto ok = end_late_requests(ask.name, limits); !ok) return std::move(ok).error();
   auto on = plain_.take(limits, ask.name);
   if (!on) return std::move(on).error();
   const auto asked = session_.now();
@@ -421,7 +421,7 @@ result<void> mysql_engine::leave(const ticket& place, const call& limits) {
   const auto seq = place.owner.sequence;
   const std::string_view me = session_.client();
   if (ear_) ear_->unwatch(seq);
-  if (auto ok = lay_ghosts(place.name, limits); !ok) return ok;
+  if (auto ok = end_late_requests(place.name, limits); !ok) return ok;
   auto done =
       with_lock_rows(place.name, place.owner, 0, limits, [&](lock_rows& at) -> result<void> {
         if (place.replacing && at.waiter(me, seq) == nullptr) return {};  // what was granted stays

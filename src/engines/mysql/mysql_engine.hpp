@@ -127,7 +127,7 @@ class mysql_engine final : public blocking_engine {
                  const asking& asked);
   asker self(bool push) const;
 
-  result<void> lay_ghosts(std::string_view name, const call& limits);
+  result<void> end_late_requests(std::string_view name, const call& limits);
   bool is_surely_taken(connection& on, const request& ask);
   result<entered> enter_slowly(const request& ask, const call& limits);
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
@@ -175,7 +175,7 @@ class mysql_engine final : public blocking_engine {
   const std::array<std::uint64_t, 2> client_;
   capabilities caps_;
   watchdog watchdog_;
-  ghosts ghosts_;
+  late_requests late_requests_;
   pool plain_, transactions_;
   session session_;
   timer_thread timers_;

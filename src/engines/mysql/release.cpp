@@ -122,7 +122,7 @@ result<void> mysql_engine::release(const grant& held, const call& limits) {
 }
 
 result<void> mysql_engine::release_now(const grant& held, const call& limits) {
-  if (auto ok = lay_ghosts(held.name, limits); !ok) return ok;
+  if (auto ok = end_late_requests(held.name, limits); !ok) return ok;
   auto done = give_back(held, limits);
   if (done || done.error().code() == errc::not_held) session_.forget(held.owner);
   return done;

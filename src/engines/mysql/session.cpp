@@ -44,7 +44,7 @@ result<void> session::connect(const call& limits) {
   }
   if (connection_) {
     last_ = connection_->who();
-    ghosts_.add(*connection_);
+    late_requests_.add(*connection_);
     connection_.reset();
   }
   auto fresh = connection::open(how_, by_, connection::kind::plain, limits);
@@ -58,7 +58,7 @@ result<void> session::join(std::unique_ptr<connection> fresh, const call& limits
   auto ok = join_on(*fresh, limits);
   if (!ok) {
     last_ = fresh->who();
-    ghosts_.add(*fresh);
+    late_requests_.add(*fresh);
     return ok;
   }
   connection_ = std::move(fresh);

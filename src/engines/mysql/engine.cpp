@@ -44,7 +44,7 @@ mysql_engine::mysql_engine(const settings& how, const engine_config& config)
     : blocking_engine(threads_for_verbs),
       how_(how),
       clock_(config.clock),
-      listener_(config.listener),
+      core_(config.listener),
       client_(config.client),
       plain_(how_, watchdog_, late_requests_, connection::kind::plain),
       transactions_(how_, watchdog_, late_requests_, connection::kind::transactions),
@@ -52,8 +52,8 @@ mysql_engine::mysql_engine(const settings& how, const engine_config& config)
                {bytes_of(config.client), config.host.substr(0, 255), config.pid}),
       waits_(timers_,
              [this] {
-               if (!ear_) return;
-               ear_->poke();
+               if (!listener_) return;
+               listener_->poke();
                if (!looks_after_session_.exchange(true))
                  plan_look_after_session(between_looks_at_session);
              }),
@@ -79,8 +79,8 @@ result<void> mysql_engine::begin(const call& limits) {
   if (!session_.has_user_locks()) return {};
   // Without a grace nobody asks often enough to hear of revocations in time.
   const bool always = session_.grace() == 0ns;
-  ear_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, listener_, client_, always);
-  if (always) static_cast<void>(ear_->ensure(limits));
+  listener_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, core_, client_, always);
+  if (always) static_cast<void>(listener_->ensure(limits));
   return {};
 }
 
@@ -98,11 +98,11 @@ result<void> mysql_engine::make_tables(const call& limits) {
 mysql_engine::~mysql_engine() {
   ending_ = true;
   waits_.look_again_all();
-  keeper_.finish();
+  renewal_thread_.finish();
   finish_work();
-  releasers_.finish();
+  release_threads_.finish();
   waits_.look_again_all();  // those who had begun meanwhile
-  if (ear_) ear_->finish();
+  if (listener_) listener_->finish();
   timers_.finish();
   if (has_begun_) depart();
 }

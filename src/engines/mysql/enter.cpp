@@ -153,7 +153,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
   }
   if (ask.wait) {
     // Without a session it would be taken for dead, and be passed over.
-    if (ear_ && session_.is_gone())
+    if (listener_ && session_.is_gone())
       if (auto ok = session_.tend(limits); !ok) return std::move(ok).error();
     auto queued = queue_again(ask, limits);
     if (!queued) return std::move(queued).error();
@@ -200,12 +200,12 @@ class mysql_engine::entering {
 };
 
 result<entered> mysql_engine::enter_slowly(const request& ask, const call& limits) {
-  entering attempt{*this, ask, ear_ && ask.wait && ear_->ensure(limits)};
+  entering attempt{*this, ask, listener_ && ask.wait && listener_->ensure(limits)};
   auto done = with_lock_rows(ask.name, ask.owner, ask.capacity, limits,
                              [&](lock_rows& at) { return attempt.change(at); });
   // A waiter that is queued all the same asks again, and watches again.
-  if (ear_ && (!done || attempt.outcome().what != entered::kind::waiting))
-    ear_->unwatch(ask.owner.sequence);
+  if (listener_ && (!done || attempt.outcome().what != entered::kind::waiting))
+    listener_->unwatch(ask.owner.sequence);
   if (!done) return std::move(done).error();
   return attempt.outcome();
 }
@@ -273,7 +273,8 @@ result<void> mysql_engine::entering::watch_ahead(lock_rows& at, const lock_rows:
     if (!found) return std::move(found).error();
     ahead = std::move(*found);
   }
-  if (const auto listener = in_.ear_->watch(seq(), ahead); listener != 0) at.also_wake(listener);
+  if (const auto listener = in_.listener_->watch(seq(), ahead); listener != 0)
+    at.also_wake(listener);
   return {};
 }
 
@@ -351,7 +352,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   if (!found) return std::move(found).error();
   entered out;
   const bool is_queued = !found->empty() && found->front().number(0) == 2;
-  if (ear_ && !is_queued) ear_->unwatch(seq);
+  if (listener_ && !is_queued) listener_->unwatch(seq);
   if (found->empty()) {
     waits_.forget(seq);
     session_.forget(ask.owner);
@@ -389,20 +390,20 @@ progress mysql_engine::read_told(const std::optional<told_grant>& news, const ti
 }
 
 result<progress> mysql_engine::await(const ticket& place, const call& limits) {
-  support::parker bed;
+  support::parker waiter;
   std::optional<told_grant> news;
   call only_stop;
   only_stop.stop = limits.stop;
   const auto number = place.owner.sequence;
   waits_.for_grant(number, only_stop, [&](const std::optional<told_grant>& what) {
     news = what;
-    bed.set(1);
+    waiter.set(1);
   });
-  if (bed.wait(std::min(limits.deadline, place.recheck_at)) == 0) {
+  if (waiter.wait(std::min(limits.deadline, place.recheck_at)) == 0) {
     waits_.look_again(number);  // or the news is on its way already
-    bed.wait(steady_time::max());
+    waiter.wait(steady_time::max());
   }
-  if (news && ear_) ear_->unwatch(number);
+  if (news && listener_) listener_->unwatch(number);
   return read_told(news, place);
 }
 
@@ -412,7 +413,7 @@ void mysql_engine::start_await(const ticket& place, const call& limits,
   bounded.deadline = std::min(limits.deadline, place.recheck_at);
   waits_.for_grant(place.owner.sequence, bounded,
                    [this, &place, &done](const std::optional<told_grant>& news) {
-                     if (news && ear_) ear_->unwatch(place.owner.sequence);
+                     if (news && listener_) listener_->unwatch(place.owner.sequence);
                      done.complete(read_told(news, place));
                    });
 }
@@ -420,7 +421,7 @@ void mysql_engine::start_await(const ticket& place, const call& limits,
 result<void> mysql_engine::leave(const ticket& place, const call& limits) {
   const auto seq = place.owner.sequence;
   const std::string_view me = session_.client();
-  if (ear_) ear_->unwatch(seq);
+  if (listener_) listener_->unwatch(seq);
   if (auto ok = end_late_requests(place.name, limits); !ok) return ok;
   auto done =
       with_lock_rows(place.name, place.owner, 0, limits, [&](lock_rows& at) -> result<void> {

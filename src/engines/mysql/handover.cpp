@@ -78,7 +78,7 @@ std::optional<std::uint64_t> leftover_rows::take(std::string_view name) {
 }
 
 result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
-  const auto mine = ear_ ? ear_->told(held.owner.sequence) : std::nullopt;
+  const auto mine = listener_ ? listener_->told(held.owner.sequence) : std::nullopt;
   if (!mine || held.mode != lock_mode::exclusive || !expects_next_) return false;
   const std::string_view me = session_.client();
   const auto seq = held.owner.sequence;
@@ -100,7 +100,7 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
   if (!handed) return std::move(handed).error();
   if (handed->affected == 0) return false;
   (*on)->interrupt(next.listener);
-  ear_->released(seq);
+  listener_->released(seq);
   leftover_rows_.add(held.name, seq);
   return true;
 }
@@ -108,10 +108,10 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
 // Nothing, when the rows of the name must be opened.
 result<std::optional<entered>> mysql_engine::queue_again(const request& ask, const call& limits) {
   // Who can share the lock may be able to enter although it is held.
-  if (!ear_ || ask.replaces != nullptr || ask.weight != ask.capacity)
+  if (!listener_ || ask.replaces != nullptr || ask.weight != ask.capacity)
     return std::optional<entered>{};
   const auto left = leftover_rows_.take(ask.name);
-  if (!left || !ear_->ensure(limits)) return std::optional<entered>{};
+  if (!left || !listener_->ensure(limits)) return std::optional<entered>{};
   auto on = plain_.take(limits, ask.name);
   if (!on) return std::move(on).error();
   auto queued =
@@ -157,7 +157,7 @@ std::optional<entered> mysql_engine::look_ahead(connection& on, const request& a
       std::chrono::steady_clock::now() + std::min<nanoseconds>(longest_recheck, over);
   if (session_.grace() == 0ns) return out;
   const auto& ahead = is_first ? holders.front() : *std::next(mine);
-  const auto listener = ear_->watch(seq, ahead.is_present ? ahead.client : std::string{});
+  const auto listener = listener_->watch(seq, ahead.is_present ? ahead.client : std::string{});
   if (listener != 0) on.interrupt(listener);
   return out;
 }

@@ -171,7 +171,7 @@ class mysql_engine final : public blocking_engine {
 
   const settings how_;
   const class clock& clock_;
-  engine_listener& listener_;
+  engine_listener& core_;
   const std::array<std::uint64_t, 2> client_;
   capabilities caps_;
   watchdog watchdog_;
@@ -180,7 +180,7 @@ class mysql_engine final : public blocking_engine {
   session session_;
   timer_thread timers_;
   waits waits_;
-  std::unique_ptr<listener> ear_;  // none where nobody can be told
+  std::unique_ptr<listener> listener_;  // none where nobody can be told
   leftover_rows leftover_rows_;
   std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
@@ -195,8 +195,8 @@ class mysql_engine final : public blocking_engine {
   // They go first, and those of the base with them (see the destructor): they use everything above. Releases have
   // threads of their own, because what is asked about a name waits for its releases, and must not keep them from being
   // served.
-  thread_pool keeper_{1};
-  thread_pool releasers_{4};
+  thread_pool renewal_thread_{1};
+  thread_pool release_threads_{4};
 };
 
 capabilities describe(const session& with);

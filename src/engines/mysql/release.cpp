@@ -229,7 +229,7 @@ void mysql_engine::start_release(const grant& held, const call& limits,
   auto what = place_ + std::string{held.name};
   auto which = releases_.begin(
       what, [this, &held, &limits] { return release_now(held, limits); }, limits.deadline);
-  releasers_.post([this, what = std::move(what), which = std::move(which), &done] {
+  release_threads_.post([this, what = std::move(what), which = std::move(which), &done] {
     done.complete(releases_.serve(what, which));
   });
 }
@@ -293,7 +293,7 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
 
 void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
                                completion<void>& done) noexcept {
-  keeper_.post([this, batch, &limits, &done] {
+  renewal_thread_.post([this, batch, &limits, &done] {
     done.complete(keep_up(batch, session::depth::upkeep, limits));
   });
 }
@@ -318,7 +318,7 @@ void mysql_engine::read_mail() noexcept {
     // Also when the answer to the deletion was lost: the news would be gone with it.
     if (!gone || gone->affected > 0) lost.push_back({client_, one.number(2)});
   }
-  if (!lost.empty()) listener_.on_lost(lost, "it was revoked");
+  if (!lost.empty()) core_.on_lost(lost, "it was revoked");
 }
 
 // ---- sweeping

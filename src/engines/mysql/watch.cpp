@@ -106,8 +106,8 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
 result<engines::watch_loop::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
                                                          std::uint64_t seen, std::uint64_t number,
                                                          const call& limits) {
-  auto found = kind == watch_kind::lock && ear_ ? look_at_lock_rows(name, seen, number, limits)
-                                                : look_at_row(kind, name, number, limits);
+  auto found = kind == watch_kind::lock && listener_ ? look_at_lock_rows(name, seen, number, limits)
+                                                     : look_at_row(kind, name, number, limits);
   if (!found) return std::move(found).error();
   engines::watch_loop::sight out;
   out.changed = found->version != seen;
@@ -138,7 +138,7 @@ result<mysql_engine::sighting> mysql_engine::look_at_row(watch_kind kind, std::s
                                                          std::uint64_t number, const call& limits) {
   auto on = plain_.take(limits, name);
   if (!on) return std::move(on).error();
-  if (ear_) {
+  if (listener_) {
     const std::string_view me = session_.client();
     auto ok = (*on)->run(sql().insert_observer,
                          {std::uint64_t{1}, name, me, number, number, observer_kept});
@@ -163,8 +163,8 @@ result<mysql_engine::sighting> mysql_engine::look_at_row(watch_kind kind, std::s
 
 void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
                                   std::uint64_t number) noexcept {
-  if (!ear_) return;
-  ear_->unobserve(number);
+  if (!listener_) return;
+  listener_->unobserve(number);
   post([this, kind, name = std::string{name}, number] {
     call limits;
     limits.deadline = std::chrono::steady_clock::now() + 5s;
@@ -204,15 +204,15 @@ class mysql_engine::watching final : public engines::watch_loop {
     in_.post([this] { look_again(); });
   }
   void listen(const call& until) override {
-    if (in_.ear_) {
-      static_cast<void>(in_.ear_->ensure(until));
-      in_.ear_->observe(number_);
+    if (in_.listener_) {
+      static_cast<void>(in_.listener_->ensure(until));
+      in_.listener_->observe(number_);
     }
     in_.waits_.for_grant(number_, until, [this](const std::optional<told_grant>&) { heard(); });
   }
   void look(const call& until) override {
     auto found = in_.look_at(kind_, name_, seen_, number_, until);
-    if (!in_.ear_) {
+    if (!in_.listener_) {
       poll_ = std::clamp<nanoseconds>(poll_ * 3 / 2, first_poll, longest_poll);
       if (found) found->again = std::min(found->again, clock_.now() + poll_);
     }

@@ -148,7 +148,7 @@ TEST_F(mysql_belief, granted_at_once_and_renewed) {
   }
 }
 
-// By the book and from hand to hand.
+// With the rows of the name open, and from hand to hand.
 TEST_F(mysql_belief, granted_by_another_client) {
   mariadb_server server;
   for (const auto* options : {"", "grace=0", "wait=poll"}) {

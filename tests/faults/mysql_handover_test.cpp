@@ -1,5 +1,5 @@
-// From hand to hand without opening the book: who queues up while another lets go, what a hand-over leaves behind, and
-// who is told of it.
+// From hand to hand without opening the rows of the name: who queues up while another lets go, what a hand-over
+// leaves behind, and who is told of it.
 #include "faults/mysql_faults.hpp"
 
 #include "support/child.hpp"
@@ -13,7 +13,7 @@ namespace {
 class mysql_handover : public mysql_faults {};
 
 // Of holders who handed over, and have not queued up again.
-std::string remains(const mariadb_server& server) {
+std::string leftovers(const mariadb_server& server) {
   return server.sql("SELECT COUNT(*) FROM holdfast_entry WHERE space=0 AND state=0 AND expires=0");
 }
 
@@ -54,7 +54,7 @@ TEST_F(mysql_handover, last_one_takes_away_what_the_others_left) {
   ASSERT_TRUE(is_ok(those.held.release()));
   auto last = get(those.waiting);
   ASSERT_TRUE(is_ok(last));
-  EXPECT_EQ(remains(server), "1");
+  EXPECT_EQ(leftovers(server), "1");
   EXPECT_EQ(miscounted(server), "0");
   EXPECT_TRUE(fails_with(those.at_a.try_acquire(), errc::busy));
   EXPECT_EQ(those.a.inspect("stock").value().holders.size(), 1U);
@@ -71,12 +71,12 @@ TEST_F(mysql_handover, who_asks_again_is_behind_those_who_came_meanwhile) {
   ASSERT_TRUE(is_ok(those.held.release()));
   auto second = get(those.waiting);
   ASSERT_TRUE(is_ok(second));
-  ASSERT_EQ(remains(server), "1");
+  ASSERT_EQ(leftovers(server), "1");
   auto again = acquire_later(*those.at_b);
   ASSERT_TRUE(wait_for_waiters(server, "stock", 2));
-  EXPECT_EQ(remains(server), "0") << "it queues up by means of what it had left";
+  EXPECT_EQ(leftovers(server), "0") << "it queues up by means of what it had left";
   EXPECT_EQ(miscounted(server), "0");
-  // And one who comes by the book is behind it.
+  // And a waiter that queues up by lock_rows is behind it.
   const auto d = client::open(server.url());
   mutex at_d{d, "stock"};
   auto newest = acquire_later(at_d);
@@ -100,11 +100,11 @@ TEST_F(mysql_handover, who_leaves_for_good_leaves_nothing) {
     ASSERT_TRUE(is_ok(those.held.release()));
     auto last = get(those.waiting);
     ASSERT_TRUE(is_ok(last));
-    ASSERT_EQ(remains(server), "1");
+    ASSERT_EQ(leftovers(server), "1");
     those.held = {};
     those.at_b.reset();
     those.b.reset();
-    EXPECT_TRUE(wait_until([&] { return remains(server) == "0"; }));
+    EXPECT_TRUE(wait_until([&] { return leftovers(server) == "0"; }));
     EXPECT_EQ(miscounted(server), "0");
     EXPECT_TRUE(last->valid());
   }
@@ -127,7 +127,7 @@ TEST_F(mysql_handover, death_of_the_new_holder_is_seen_by_who_asks_again) {
   ASSERT_TRUE(is_ok(held));
   ASSERT_TRUE(is_ok(held->release()));
   ASSERT_TRUE(dies.hear().value_or("").starts_with("granted"));
-  ASSERT_EQ(remains(server), "1");
+  ASSERT_EQ(leftovers(server), "1");
   dies.kill();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(is_ok(at_b.acquire({.wait = patience})));

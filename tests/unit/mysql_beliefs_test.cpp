@@ -14,7 +14,7 @@ class mysql_beliefs : public ::testing::Test {
     all_.begin_session(at(0s));
   }
   static steady_time at(nanoseconds when) { return steady_time{1000h + when}; }
-  asking ask(nanoseconds when) const { return {at(when), all_.generation()}; }
+  asking ask(nanoseconds when) const { return {at(when), all_.session()}; }
   static steady_time end(const beliefs::word& what) { return what.valid_from + what.ttl; }
 
   beliefs all_;
@@ -63,6 +63,17 @@ TEST_F(mysql_beliefs, answer_belongs_to_the_session_in_which_it_was_asked_for) {
   all_.proven(ask(7s));
   EXPECT_EQ(end(all_.saw(1, 60s, {asked, 60s})), at(8s));
   EXPECT_FALSE(all_.without_asking(1, 60s, at(7s)));
+}
+
+// The row was written when the question was sent; what was proven later counts for as long as that session is known.
+TEST_F(mysql_beliefs, late_answer_counts_on_its_own_session_and_not_on_the_ones_after_it) {
+  const auto asked = ask(5s);
+  all_.proven(ask(6s));
+  for (const auto begun : {7s, 8s, 9s}) all_.begin_session(at(begun));
+  all_.proven(ask(9500ms));
+  EXPECT_EQ(end(all_.saw(1, 60s, {asked, 60s})), at(9s)) << "6 s and the attention";
+  all_.begin_session(at(10s));
+  EXPECT_EQ(end(all_.saw(1, 60s, {asked, 60s})), at(8s)) << "too long ago: from the question on";
 }
 
 TEST_F(mysql_beliefs, row_is_due_at_a_third_of_its_ttl) {

@@ -67,5 +67,19 @@ TEST(session_belief, late_answer_of_an_old_session_counts_for_that_one) {
   EXPECT_EQ(belief.proven_at(1), steady_time{});
 }
 
+TEST(session_belief, counts_as_many_sessions_as_it_was_told_to) {
+  session_belief belief{3};
+  for (const std::uint64_t session : {1U, 2U, 3U}) {
+    belief.begin(session, at(std::chrono::seconds{session * 10}));
+    belief.proven(session, at(std::chrono::seconds{session * 10 + 1}), at(100s));
+  }
+  EXPECT_EQ(belief.proven_at(1), at(11s));
+  EXPECT_EQ(belief.covering(at(12s)), 1U);
+  belief.begin(4, at(40s));
+  EXPECT_EQ(belief.proven_at(1), steady_time{});
+  EXPECT_EQ(belief.proven_at(2), at(21s));
+  EXPECT_EQ(belief.covering(at(12s)), 0U);
+}
+
 }  // namespace
 }  // namespace holdfast::engines

@@ -11,14 +11,19 @@
 #include <holdfast/types.hpp>
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 namespace holdfast::engines {
 
 class session_belief {
  public:
+  // `kept`: for how many sessions, the current one among them, proofs count. An answer that is older than that counts
+  // for nothing.
+  explicit session_belief(std::size_t kept = 2) : known_(kept) {}
+
   // The session was there at `now`. A later instant than the true one is safe: it covers fewer grants.
   void begin(std::uint64_t session, steady_time now) {
     const std::lock_guard lock{guard_};
@@ -62,12 +67,12 @@ class session_belief {
   // REQUIRES: guard_ is held.
   void begin_locked(std::uint64_t session, steady_time now) {
     if (session <= known_[0].number) return;
-    known_[1] = known_[0];
+    std::shift_right(known_.begin(), known_.end(), 1);
     known_[0] = {session, now, steady_time{}};
   }
 
   mutable std::mutex guard_;
-  std::array<session_record, 2> known_{};  // the current one and the one before
+  std::vector<session_record> known_;  // the current one first
 };
 
 }  // namespace holdfast::engines

@@ -1,21 +1,22 @@
-// What to believe of the grants of this client, and on whose word. Pure: no server, no clock of its own.
+// What to believe of each grant of this client. Pure: no server, no clock of its own. Which session was proven when is
+// in engines/common/session_belief.hpp; this adds what is known of the row of each grant.
 //
 // A grant ends in two ways: its row expires, or others find our session gone and take it after the grace. So it is
 // believed until the earlier of: the end of its row as we last saw it, and `attention` after the last proof that the
 // session was there, or after the row was last written.
 //
-// A proof belongs to one session, which is one connection: its generation. Between two of them there is a gap in which
-// everything may have been taken. So the proof of a session counts for those grants only that were seen in the store
-// by a question that was sent when that session had begun; a newer session says nothing about the rest, until the store
-// was asked about them.
+// A session is one connection. Its proofs count for those grants only that were seen in the store by a question that
+// was sent when that session had begun; a newer session says nothing about the rest, until the store was asked about
+// them.
 #pragma once
+
+#include "engines/common/session_belief.hpp"
 
 #include <holdfast/types.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -28,7 +29,7 @@ inline constexpr unsigned drift_ppm = 10'000;
 // When something was asked for, and which session had begun by then. Read before the question is sent.
 struct asking {
   steady_time at;
-  std::uint64_t generation = 0;
+  std::uint64_t session = 0;
 };
 
 class beliefs {
@@ -49,23 +50,17 @@ class beliefs {
     attention_ = length;
   }
 
-  // A session has begun: others know that we are there, and have taken what they wanted to take.
+  // A session has begun: others know that we are there, and have taken what they wanted to take. The
+  // question that began it is its first proof.
   void begin_session(steady_time asked) {
     const std::lock_guard lock{guard_};
-    proofs_[++generation_] = asked;
-    // Of older ones only the last counts for anything.
-    while (proofs_.size() > kept_generations) proofs_.erase(proofs_.begin());
+    const auto fresh = sessions_.current() + 1;
+    sessions_.begin(fresh, asked);
+    sessions_.proven(fresh, asked, asked);
   }
   // An answered question of that session's own.
-  void proven(const asking& asked) {
-    const std::lock_guard lock{guard_};
-    if (const auto at = proofs_.find(asked.generation); at != proofs_.end())
-      at->second = std::max(at->second, asked.at);
-  }
-  std::uint64_t generation() const {
-    const std::lock_guard lock{guard_};
-    return generation_;
-  }
+  void proven(const asking& asked) { sessions_.proven(asked.session, asked.at, asked.at); }
+  std::uint64_t session() const { return sessions_.current(); }
 
   // The grant with this number is in the store. Says what to believe of it from now on.
   word saw(std::uint64_t number, nanoseconds ttl, const sight& what);
@@ -78,7 +73,7 @@ class beliefs {
   std::optional<word> without_asking(std::uint64_t number, nanoseconds ttl, steady_time now) const;
 
  private:
-  static constexpr std::size_t kept_generations = 4;
+  static constexpr std::size_t kept_sessions = 4;
   // While a lease is bounded by the attention, core is told so much more, from so much earlier: it renews at a third of
   // it. So it asks every tenth of the attention, and nearly all of it is there to live through a pause of the server.
   static constexpr nanoseconds told(nanoseconds attention) {
@@ -89,8 +84,7 @@ class beliefs {
 
   mutable std::mutex guard_;
   nanoseconds attention_{};
-  std::uint64_t generation_ = 0;
-  std::map<std::uint64_t, steady_time> proofs_;
+  session_belief sessions_{kept_sessions};
   std::unordered_map<std::uint64_t, sight> seen_;
   std::size_t tidy_at_ = 64;
 };
@@ -101,8 +95,8 @@ inline beliefs::word beliefs::believed(const sight& what, nanoseconds ttl) const
     return {what.asked.at + what.left - ttl, ttl};  // core takes the drift off
   auto end = what.asked.at + what.left - what.left / 1'000'000 * std::int64_t{drift_ppm};
   auto present = what.asked.at + what.left - ttl;  // then it was written, or later
-  if (const auto at = proofs_.find(what.asked.generation); at != proofs_.end())
-    present = std::max(present, at->second);
+  if (const auto proven = sessions_.proven_at(what.asked.session); proven != steady_time{})
+    present = std::max(present, proven);
   end = std::min(end, present + attention_);
   const auto length = std::min(ttl, told(attention_));
   return {end - length, length};
@@ -129,7 +123,7 @@ inline std::optional<beliefs::word> beliefs::without_asking(std::uint64_t number
   if (attention_ == nanoseconds::zero() || at == seen_.end()) return std::nullopt;
   const auto& last = at->second;
   const bool is_due = last.asked.at + last.left - now <= ttl - ttl / 3;
-  if (last.asked.generation != generation_ || is_due) return std::nullopt;
+  if (last.asked.session != sessions_.current() || is_due) return std::nullopt;
   return believed(last, ttl);
 }
 

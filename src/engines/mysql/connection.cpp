@@ -103,7 +103,7 @@ class connection::armed {
   armed& operator=(const armed&) = delete;
   ~armed() {
     on_stop_.reset();
-    if (what_.leash_->disarm()) what_.broken_ = what_.ghost_ = true;
+    if (what_.leash_->disarm()) what_.broken_ = what_.may_still_run_ = true;
     if (!what_.broken_) what_.heard_at_ = std::chrono::steady_clock::now();
   }
 
@@ -271,7 +271,8 @@ void connection::rollback() {
   const armed watch{*this};
   if (mysql_rollback(handle_) == 0) return;
   static_cast<void>(failed(mysql_errno(handle_), mysql_error(handle_), false));
-  broken_ = ghost_ = true;  // whatever it was: the transaction may still be open, with all its rows
+  // Whatever it was: the transaction may still be open, with all its rows.
+  broken_ = may_still_run_ = true;
 }
 
 bool connection::is_stale() const noexcept {
@@ -392,7 +393,7 @@ error connection::failed(unsigned code, const char* text, bool may_have_changed,
   if (is_lost_connection(code)) {
     // A commit whose answer is lost may have happened, and so may a statement that commits by itself.
     broken_ = true;
-    ghost_ = leash_ != nullptr;
+    may_still_run_ = leash_ != nullptr;
     // The driver may have closed its socket; the leash has it open still, and the server must hear of it now.
     if (leash_) leash_->cut();
   }

@@ -121,8 +121,8 @@ class connection {
   bool is_broken() const noexcept { return broken_; }
   // Did the server end it while nobody used it?
   bool is_stale() const noexcept;
-  // A statement may still run on the server although we gave it up.
-  bool is_ghost() const noexcept { return ghost_; }
+  // A statement of it, on the server, although we gave it up.
+  bool may_still_run() const noexcept { return may_still_run_; }
   // It was given up because no answer came in time.
   bool is_mute() const noexcept { return mute_; }
   const identity& who() const noexcept { return who_; }
@@ -156,7 +156,7 @@ class connection {
   std::string about_;
   steady_time heard_at_ = steady_time::min();
   unsigned last_error_ = 0;
-  bool broken_ = false, ghost_ = false, mute_ = false;
+  bool broken_ = false, may_still_run_ = false, mute_ = false;
 };
 
 }  // namespace holdfast::engines::mysql

@@ -14,6 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr std::size_t threads_for_verbs = 4;
 constexpr auto patience = 5s, short_patience = 2s;
 // To look costs no more than one poll() of a socket.
 constexpr nanoseconds between_looks_at_session = 100ms, between_revivals = 500ms;
@@ -40,18 +41,19 @@ result<std::unique_ptr<engine>> make_engine(const engine_config& config) {
 }
 
 mysql_engine::mysql_engine(const settings& how, const engine_config& config)
-    : how_(how),
+    : blocking_engine(threads_for_verbs),
+      how_(how),
       clock_(config.clock),
-      listener_(config.listener),
+      core_(config.listener),
       client_(config.client),
-      plain_(how_, watchdog_, ghosts_, connection::kind::plain),
-      transactions_(how_, watchdog_, ghosts_, connection::kind::transactions),
-      session_(how_, watchdog_, ghosts_, config.clock,
+      plain_(how_, watchdog_, late_requests_, connection::kind::plain),
+      transactions_(how_, watchdog_, late_requests_, connection::kind::transactions),
+      session_(how_, watchdog_, late_requests_, config.clock,
                {bytes_of(config.client), config.host.substr(0, 255), config.pid}),
       waits_(timers_,
              [this] {
-               if (!ear_) return;
-               ear_->poke();
+               if (!listener_) return;
+               listener_->poke();
                if (!looks_after_session_.exchange(true))
                  plan_look_after_session(between_looks_at_session);
              }),
@@ -73,12 +75,12 @@ result<void> mysql_engine::begin(const call& limits) {
   if (auto ok = make_tables(limits); !ok) return ok;
   if (auto ok = session_.open(limits); !ok) return ok;
   has_begun_ = true;
-  caps_ = describe(how_, session_);
+  caps_ = describe(session_);
   if (!session_.has_user_locks()) return {};
   // Without a grace nobody asks often enough to hear of revocations in time.
   const bool always = session_.grace() == 0ns;
-  ear_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, listener_, client_, always);
-  if (always) static_cast<void>(ear_->ensure(limits));
+  listener_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, core_, client_, always);
+  if (always) static_cast<void>(listener_->ensure(limits));
   return {};
 }
 
@@ -96,11 +98,11 @@ result<void> mysql_engine::make_tables(const call& limits) {
 mysql_engine::~mysql_engine() {
   ending_ = true;
   waits_.look_again_all();
-  keeper_.finish();
-  workers_.finish();
-  releasers_.finish();
+  renewal_thread_.finish();
+  finish_work();
+  release_threads_.finish();
   waits_.look_again_all();  // those who had begun meanwhile
-  if (ear_) ear_->finish();
+  if (listener_) listener_->finish();
   timers_.finish();
   if (has_begun_) depart();
 }
@@ -109,8 +111,8 @@ void mysql_engine::plan_look_after_session(nanoseconds after) noexcept {
   timers_.at(std::chrono::steady_clock::now() + after, [this] { look_after_session(); });
 }
 
-// Whoever opens the book of a name drops waiters whose client has no session, without a word: so all ask where they
-// stand when it is there again.
+// A client that opens the rows of a name drops waiters whose client has no session, without a word: so all ask where
+// they stand when it is there again.
 void mysql_engine::look_after_session() noexcept {
   if (ending_) return;
   if (!waits_.any()) {
@@ -118,7 +120,7 @@ void mysql_engine::look_after_session() noexcept {
     if (!waits_.any() || looks_after_session_.exchange(true)) return;
   }
   if (!session_.is_gone()) return plan_look_after_session(between_looks_at_session);
-  workers_.post([this] {
+  post([this] {
     if (session_.revive(within(short_patience))) waits_.look_again_all();
     plan_look_after_session(between_revivals);
   });
@@ -129,7 +131,7 @@ void mysql_engine::look_after_session() noexcept {
 void mysql_engine::depart() noexcept {
   const auto limits = within(short_patience);
   const std::string_view me = session_.client();
-  if (!lay_ghosts({}, limits)) return;
+  if (!end_late_requests({}, limits)) return;
   rows names;
   {
     auto on = plain_.take(limits, {});
@@ -138,9 +140,9 @@ void mysql_engine::depart() noexcept {
     if (!found) return;
     names = std::move(*found);
   }
-  const auto all_of_mine = [me](book& at) { return at.remove_all_of(me); };
+  const auto all_of_mine = [me](lock_rows& at) { return at.remove_all_of(me); };
   for (const auto& one : names)  // as long as it goes on; one that does not is the last
-    if (!with_book(one.bytes(0), owner_id{client_, 0}, 0, within(short_patience), all_of_mine))
+    if (!with_lock_rows(one.bytes(0), owner_id{client_, 0}, 0, within(short_patience), all_of_mine))
       return;
   if (auto on = plain_.take(within(short_patience), {}))
     static_cast<void>((*on)->run(sql().leave_session, {me}));
@@ -148,11 +150,43 @@ void mysql_engine::depart() noexcept {
   sweep(within(300ms));  // only a little: somebody waits for this program to end
 }
 
-capabilities describe(const settings& how, const session& with) {
+namespace {
+
+std::string limits_in_words(const session& with) {
+  const auto waiting =
+      with.has_user_locks()
+          ? std::string{"Waiters sleep in the server and are woken by whoever releases (KILL QUERY); the "
+                        "death of a client is seen by GET_LOCK."}
+          : fmt::format("Waiters ask ever less often, at most every 250 ms, because {}.", with.why_not());
+  if (with.grace() == 0ns)
+    return fmt::format("{} Dead holders are noticed after their ttl.", waiting);
+  return fmt::format(
+      "{} A client whose connection is gone for {} loses its locks, so a lease is never believed "
+      "for longer than that after the server last answered: a pause or a network fault of that "
+      "length costs the lease. ?grace=0 turns this off.",
+      waiting, format_duration(with.grace()));
+}
+
+void describe_presence(const session& with, capabilities& caps) {
+  caps.longest_validity = with.attention();
+  if (with.grace() > 0ns) {
+    caps.validity_setting =
+        fmt::format("grace={} in the store's address", format_duration(with.grace()));
+    // A turn until somebody with several waiters looks, a grace, and the time to do it.
+    caps.dead_holder_bound = with.grace() + with.turn() + 500ms;
+  } else if (!with.has_user_locks()) {
+    caps.validity_setting = fmt::format("{} without an answer, because {}",
+                                        format_duration(with.attention()), with.why_not());
+  }
+}
+
+}  // namespace
+
+capabilities describe(const session& with) {
   capabilities caps;
   caps.engine = with.version().is_mariadb ? "mysql (MariaDB)" : "mysql";
   caps.fifo = caps.priorities = caps.shared = caps.upgrade = caps.permits = true;
-  caps.counters = caps.observe = caps.listing = caps.atomic_multi = caps.cross_process = true;
+  caps.counters = caps.listing = caps.atomic_multi = caps.cross_process = true;
   caps.survives_restart = true;
   caps.wakeup = with.has_user_locks() ? wakeup_kind::push : wakeup_kind::poll;
   caps.observe = with.has_user_locks();
@@ -164,43 +198,15 @@ capabilities describe(const settings& how, const session& with) {
   caps.drift_ppm = drift_ppm;
   caps.margin = 2ms;
   caps.expiry_slack = 250ms;
-  const auto grace = with.grace();
-  caps.longest_validity = with.attention();
-  if (grace > 0ns) {
-    caps.validity_setting = fmt::format("grace={} in the store's address", format_duration(grace));
-  } else if (!with.has_user_locks()) {
-    caps.validity_setting = fmt::format("{} without an answer, because {}",
-                                        format_duration(with.attention()), with.why_not());
-  }
-  if (grace > 0ns) {
-    // A turn until somebody with several waiters looks, a grace, and the time to do it.
-    caps.dead_holder_bound = grace + with.turn() + 500ms;
-  }
+  describe_presence(with, caps);
   caps.exclusion =
       "While the server keeps what it has committed, and its clock neither jumps nor runs more "
-      "than 1 % "
-      "apart from ours. A fail-over to a replica that lagged may grant a lock twice; the tokens "
-      "tell "
-      "the two apart as long as clocks go forward.";
+      "than 1 % apart from ours. A fail-over to a replica that lagged may grant a lock twice; the "
+      "tokens tell the two apart as long as clocks go forward.";
   caps.token_scope =
       "Strictly rising per name: the last one and one, or the server's clock in microseconds, "
-      "whichever is "
-      "more. So also when the row of a name that was long free is swept away.";
-  const auto waiting =
-      with.has_user_locks()
-          ? std::string{"Waiters sleep in the server and are woken by whoever releases (KILL QUERY); the "
-                        "death of a client is seen by GET_LOCK."}
-          : fmt::format("Waiters ask ever less often, at most every 250 ms, because {}.", with.why_not());
-  caps.limits =
-      grace > 0ns
-          ? fmt::format(
-                "{} A client whose connection is gone for {} loses its locks, so a lease is never "
-                "believed for longer than that after the server last answered: a pause or a "
-                "network "
-                "fault of that length costs the lease. ?grace=0 turns this off.",
-                waiting, format_duration(grace))
-          : fmt::format("{} Dead holders are noticed after their ttl.", waiting);
-  static_cast<void>(how);
+      "whichever is more. So also when the row of a name that was long free is swept away.";
+  caps.limits = limits_in_words(with);
   return caps;
 }
 

@@ -1,6 +1,6 @@
 // Asking for a lock: enter, enter_all, settle, await, leave.
-#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "support/parker.hpp"
@@ -48,8 +48,8 @@ asker mysql_engine::self(bool push) const {
   return {session_.client(), in_us(session_.grace()), push};
 }
 
-grant mysql_engine::grant_of(const book::entry& held, std::string_view name, microseconds_count now,
-                             const asking& asked) {
+grant mysql_engine::grant_of(const lock_rows::entry& held, std::string_view name,
+                             microseconds_count now, const asking& asked) {
   return session_.believed({name,
                             owner_id{client_, held.seq},
                             held.mode,
@@ -65,22 +65,23 @@ grant mysql_engine::grant_of(const book::entry& held, std::string_view name, mic
 
 // Again, when the server has ended it because it met another one (which is rare: see the order of locking), or when the
 // connection had ended before the commit was sent: nothing of it has happened.
-result<bool> mysql_engine::with_book(std::string_view name, const owner_id& owner,
-                                     std::uint64_t create, const call& limits,
-                                     const std::function<result<void>(book&)>& change) {
+result<bool> mysql_engine::with_lock_rows(std::string_view name, const owner_id& owner,
+                                          std::uint64_t create, const call& limits,
+                                          const std::function<result<void>(lock_rows&)>& change) {
   constexpr int attempts = 4;
   for (int attempt = 1;; ++attempt) {
     bool again = false;
-    auto done = try_book(name, owner, create, limits, change, again);
+    auto done = try_lock_rows(name, owner, create, limits, change, again);
     if (done || !again || attempt == attempts ||
         std::chrono::steady_clock::now() >= limits.deadline || limits.stop.stop_requested())
       return done;
   }
 }
 
-result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner,
-                                    std::uint64_t create, const call& limits,
-                                    const std::function<result<void>(book&)>& change, bool& again) {
+result<bool> mysql_engine::try_lock_rows(std::string_view name, const owner_id& owner,
+                                         std::uint64_t create, const call& limits,
+                                         const std::function<result<void>(lock_rows&)>& change,
+                                         bool& again) {
   auto on = transactions_.take(limits, name);
   if (!on) return std::move(on).error();
   const auto asked = session_.now();
@@ -90,7 +91,7 @@ result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner
     (*on)->rollback();
     return why;
   };
-  auto opened = book::open(**on, name, create != 0, create, session_.client(), owner.sequence);
+  auto opened = lock_rows::open(**on, name, create != 0, create, session_.client(), owner.sequence);
   if (!opened) return give_up(std::move(opened).error());
   if (!*opened) {
     (*on)->rollback();
@@ -101,7 +102,8 @@ result<bool> mysql_engine::try_book(std::string_view name, const owner_id& owner
   return true;
 }
 
-result<void> mysql_engine::finish(connection& on, std::span<book> changed, const asking& asked) {
+result<void> mysql_engine::finish(connection& on, std::span<lock_rows> changed,
+                                  const asking& asked) {
   for (auto& one : changed) {
     if (auto ok = one.close(); !ok) return ok;
   }
@@ -151,7 +153,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
   }
   if (ask.wait) {
     // Without a session it would be taken for dead, and be passed over.
-    if (ear_ && session_.is_gone())
+    if (listener_ && session_.is_gone())
       if (auto ok = session_.tend(limits); !ok) return std::move(ok).error();
     auto queued = queue_again(ask, limits);
     if (!queued) return std::move(queued).error();
@@ -168,75 +170,120 @@ bool mysql_engine::is_surely_taken(connection& on, const request& ask) {
   return found && found->front().number(0) != 0;
 }
 
+// One attempt of enter, with the rows of the name open. When nothing came of a transaction it is made again, from the
+// beginning.
+class mysql_engine::entering {
+ public:
+  entering(mysql_engine& in, const request& ask, bool push)
+      : in_(in), ask_(ask), push_(push), asked_(in.session_.now()) {}
+
+  result<void> change(lock_rows& at);
+  const entered& outcome() const noexcept { return out_; }
+
+ private:
+  std::string_view me() const noexcept { return in_.session_.client(); }
+  std::uint64_t seq() const noexcept { return ask_.owner.sequence; }
+
+  bool take_what_is_held(const lock_rows& at);
+  result<void> check_first_time(lock_rows& at) const;
+  result<void> wait(lock_rows& at, bool is_known, const lock_rows::absence& dead);
+  result<void> watch_ahead(lock_rows& at, const lock_rows::entry& mine,
+                           const lock_rows::absence& dead);
+  steady_time recheck(const lock_rows& at, const lock_rows::entry& mine,
+                      const lock_rows::absence& dead) const;
+
+  mysql_engine& in_;
+  const request& ask_;
+  const bool push_;  // our listener will hear of the grant
+  const asking asked_;
+  entered out_;
+};
+
 result<entered> mysql_engine::enter_slowly(const request& ask, const call& limits) {
-  const bool push = ear_ && ask.wait && ear_->ensure(limits);
-  const auto asked = session_.now();
-  const std::string_view me = session_.client();
-  const auto seq = ask.owner.sequence;
-  entered out;
-  const auto change = [&](book& at) -> result<void> {
-    out = {};  // it may be called again
-    if (auto ok = at.bring_up_to_date(); !ok) return ok;
-    book::absence dead;
-    const auto held = [&] {
-      const auto* mine = at.holder(me, seq);
-      if (mine == nullptr || mine->mode != ask.mode) return false;
-      out.what = entered::kind::granted;
-      out.granted = grant_of(*mine, ask.name, at.now(), asked);
-      return true;
-    };
-    if (auto ok = at.confirm(me, seq); !ok) return ok;
-    if (held()) return {};
-    const bool is_known = at.waiter(me, seq) != nullptr;
-    if (!is_known) {
-      if (ask.replaces != nullptr && at.holder(me, ask.replaces->owner.sequence) == nullptr)
-        return not_held(ask.name, ask.replaces->owner);
-      const auto capacity = at.is_in_use() ? at.capacity() : ask.capacity;
-      if (capacity != ask.capacity || ask.weight > capacity) return other_kind(ask, capacity);
-      at.set_capacity(capacity);
-    }
-    if (is_known || !at.may_enter(ask)) {
-      auto looked = at.look_for_the_dead();
-      if (!looked) return std::move(looked).error();
-      dead = *looked;
-      if (held()) return {};
-    }
-    if (!is_known && at.may_enter(ask)) {
-      note_others(ask, !at.waiters().empty());
-      if (auto ok = at.admit(ask, self(push)); !ok) return ok;
-      held();
-      return {};
-    }
-    note_others(ask, true);
-    if (!ask.wait) return {};  // busy
-    if (auto ok = is_known ? at.touch_waiter(me, seq) : at.queue_up(ask, self(push)); !ok)
-      return ok;
-    const auto& mine = *at.waiter(me, seq);
-    out.what = entered::kind::waiting;
-    out.waiting = ticket{ask.name, ask.owner, 0, recheck(at, mine, dead, push)};
-    if (!push || session_.grace() == 0ns) return {};
-    std::string ahead;
-    if (!dead.noticed) {
-      auto found = at.predecessor(mine);
-      if (!found) return std::move(found).error();
-      ahead = std::move(*found);
-    }
-    if (const auto listener = ear_->watch(seq, ahead); listener != 0) at.also_wake(listener);
-    return {};
-  };
-  auto done = with_book(ask.name, ask.owner, ask.capacity, limits, change);
-  // Who is queued all the same asks again, and watches again.
-  if (ear_ && (!done || out.what != entered::kind::waiting)) ear_->unwatch(seq);
+  entering attempt{*this, ask, listener_ && ask.wait && listener_->ensure(limits)};
+  auto done = with_lock_rows(ask.name, ask.owner, ask.capacity, limits,
+                             [&](lock_rows& at) { return attempt.change(at); });
+  // A waiter that is queued all the same asks again, and watches again.
+  if (listener_ && (!done || attempt.outcome().what != entered::kind::waiting))
+    listener_->unwatch(ask.owner.sequence);
   if (!done) return std::move(done).error();
-  return out;
+  return attempt.outcome();
+}
+
+result<void> mysql_engine::entering::change(lock_rows& at) {
+  out_ = {};
+  if (auto ok = at.bring_up_to_date(); !ok) return ok;
+  if (auto ok = at.confirm(me(), seq()); !ok) return ok;
+  if (take_what_is_held(at)) return {};
+  const bool is_known = at.waiter(me(), seq()) != nullptr;
+  if (!is_known)
+    if (auto ok = check_first_time(at); !ok) return ok;
+  lock_rows::absence dead;
+  if (is_known || !at.may_enter(ask_)) {
+    auto looked = at.look_for_the_dead();
+    if (!looked) return std::move(looked).error();
+    dead = *looked;
+    if (take_what_is_held(at)) return {};
+  }
+  if (!is_known && at.may_enter(ask_)) {
+    note_others(ask_, !at.waiters().empty());
+    if (auto ok = at.admit(ask_, in_.self(push_)); !ok) return ok;
+    take_what_is_held(at);
+    return {};
+  }
+  note_others(ask_, true);
+  return ask_.wait ? wait(at, is_known, dead) : result<void>{};  // or busy
+}
+
+// Ours already: by an attempt whose answer was lost, or because others let us in.
+bool mysql_engine::entering::take_what_is_held(const lock_rows& at) {
+  const auto* mine = at.holder(me(), seq());
+  if (mine == nullptr || mine->mode != ask_.mode) return false;
+  out_.what = entered::kind::granted;
+  out_.granted = in_.grant_of(*mine, ask_.name, at.now(), asked_);
+  return true;
+}
+
+result<void> mysql_engine::entering::check_first_time(lock_rows& at) const {
+  if (ask_.replaces != nullptr && at.holder(me(), ask_.replaces->owner.sequence) == nullptr)
+    return in_.not_held(ask_.name, ask_.replaces->owner);
+  const auto capacity = at.is_in_use() ? at.capacity() : ask_.capacity;
+  if (capacity != ask_.capacity || ask_.weight > capacity) return other_kind(ask_, capacity);
+  at.set_capacity(capacity);
+  return {};
+}
+
+result<void> mysql_engine::entering::wait(lock_rows& at, bool is_known,
+                                          const lock_rows::absence& dead) {
+  auto queued = is_known ? at.touch_waiter(me(), seq()) : at.queue_up(ask_, in_.self(push_));
+  if (!queued) return queued;
+  const auto& mine = *at.waiter(me(), seq());
+  out_.what = entered::kind::waiting;
+  out_.waiting = ticket{ask_.name, ask_.owner, 0, recheck(at, mine, dead)};
+  if (!push_ || in_.session_.grace() == 0ns) return {};
+  return watch_ahead(at, mine, dead);
+}
+
+// The listener watches the client ahead of us, unless that was found absent already: then recheck() is its end.
+result<void> mysql_engine::entering::watch_ahead(lock_rows& at, const lock_rows::entry& mine,
+                                                 const lock_rows::absence& dead) {
+  std::string ahead;
+  if (!dead.noticed) {
+    auto found = at.predecessor(mine);
+    if (!found) return std::move(found).error();
+    ahead = std::move(*found);
+  }
+  if (const auto listener = in_.listener_->watch(seq(), ahead); listener != 0)
+    at.also_wake(listener);
+  return {};
 }
 
 // When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
-steady_time mysql_engine::recheck(const book& at, const book::entry& mine,
-                                  const book::absence& dead, bool push) const {
+steady_time mysql_engine::entering::recheck(const lock_rows& at, const lock_rows::entry& mine,
+                                            const lock_rows::absence& dead) const {
   const auto now = std::chrono::steady_clock::now();
   nanoseconds wait = longest_recheck;
-  if (!push) {
+  if (!push_) {
     const nanoseconds waited = from_us(at.now(), std::min(mine.since, at.now()));
     wait = std::clamp<nanoseconds>(waited / 4, first_poll, longest_poll);
   }
@@ -258,16 +305,16 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
   if (!on) return std::move(on).error();
   (*on)->begin(limits, asks.front().name, asks.size() > 1);
   const auto asked = session_.now();
-  std::vector<book> books;
+  std::vector<lock_rows> all;
   const auto give_up = [&](result<std::vector<grant>> why) {
     (*on)->rollback();
     return why;
   };
   for (const auto& ask : asks) {
     auto opened =
-        book::open(**on, ask.name, true, ask.capacity, session_.client(), ask.owner.sequence);
+        lock_rows::open(**on, ask.name, true, ask.capacity, session_.client(), ask.owner.sequence);
     if (!opened) return give_up(std::move(opened).error());
-    auto& at = books.emplace_back(std::move(**opened));
+    auto& at = all.emplace_back(std::move(**opened));
     if (auto ok = at.bring_up_to_date(); !ok) return give_up(std::move(ok).error());
     if (at.is_in_use() && at.capacity() != ask.capacity)
       return give_up(other_kind(ask, at.capacity()));
@@ -276,10 +323,10 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
     if (auto ok = at.admit(ask, self(false)); !ok) return give_up(std::move(ok).error());
   }
   std::vector<grant> out;
-  for (std::size_t i = 0; i < books.size(); ++i)
-    out.push_back(grant_of(*books[i].holder(session_.client(), asks[i].owner.sequence),
-                           asks[i].name, books[i].now(), asked));
-  if (auto ok = finish(**on, books, asked); !ok) return give_up(std::move(ok).error());
+  for (std::size_t i = 0; i < all.size(); ++i)
+    out.push_back(grant_of(*all[i].holder(session_.client(), asks[i].owner.sequence), asks[i].name,
+                           all[i].now(), asked));
+  if (auto ok = finish(**on, all, asked); !ok) return give_up(std::move(ok).error());
   return out;
 }
 
@@ -287,15 +334,15 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
 
 // What was given up may still be on its way to take the lock, or a place in its queue. Before an owner is said to be
 // gone for good, that must have ended.
-result<void> mysql_engine::lay_ghosts(std::string_view name, const call& limits) {
-  if (!ghosts_.any(name)) return {};
+result<void> mysql_engine::end_late_requests(std::string_view name, const call& limits) {
+  if (!late_requests_.any(name)) return {};
   auto on = plain_.take(limits, name);
   if (!on) return std::move(on).error();
-  return ghosts_.lay(name, **on, how_, limits);
+  return late_requests_.end_all(name, **on, how_, limits);
 }
 
 result<entered> mysql_engine::settle(const request& ask, const call& limits) {
-  if (auto ok = lay_ghosts(ask.name, limits); !ok) return std::move(ok).error();
+  if (auto ok = end_late_requests(ask.name, limits); !ok) return std::move(ok).error();
   auto on = plain_.take(limits, ask.name);
   if (!on) return std::move(on).error();
   const auto asked = session_.now();
@@ -305,7 +352,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   if (!found) return std::move(found).error();
   entered out;
   const bool is_queued = !found->empty() && found->front().number(0) == 2;
-  if (ear_ && !is_queued) ear_->unwatch(seq);
+  if (listener_ && !is_queued) listener_->unwatch(seq);
   if (found->empty()) {
     waits_.forget(seq);
     session_.forget(ask.owner);
@@ -317,7 +364,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
     out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + 100ms};
     return out;
   }
-  book::entry held;
+  lock_rows::entry held;
   held.seq = seq;
   held.mode = static_cast<lock_mode>(one.number(1));
   held.weight = one.number(2);
@@ -343,20 +390,20 @@ progress mysql_engine::read_told(const std::optional<told_grant>& news, const ti
 }
 
 result<progress> mysql_engine::await(const ticket& place, const call& limits) {
-  support::parker bed;
+  support::parker waiter;
   std::optional<told_grant> news;
   call only_stop;
   only_stop.stop = limits.stop;
   const auto number = place.owner.sequence;
   waits_.for_grant(number, only_stop, [&](const std::optional<told_grant>& what) {
     news = what;
-    bed.set(1);
+    waiter.set(1);
   });
-  if (bed.wait(std::min(limits.deadline, place.recheck_at)) == 0) {
+  if (waiter.wait(std::min(limits.deadline, place.recheck_at)) == 0) {
     waits_.look_again(number);  // or the news is on its way already
-    bed.wait(steady_time::max());
+    waiter.wait(steady_time::max());
   }
-  if (news && ear_) ear_->unwatch(number);
+  if (news && listener_) listener_->unwatch(number);
   return read_told(news, place);
 }
 
@@ -366,7 +413,7 @@ void mysql_engine::start_await(const ticket& place, const call& limits,
   bounded.deadline = std::min(limits.deadline, place.recheck_at);
   waits_.for_grant(place.owner.sequence, bounded,
                    [this, &place, &done](const std::optional<told_grant>& news) {
-                     if (news && ear_) ear_->unwatch(place.owner.sequence);
+                     if (news && listener_) listener_->unwatch(place.owner.sequence);
                      done.complete(read_told(news, place));
                    });
 }
@@ -374,14 +421,15 @@ void mysql_engine::start_await(const ticket& place, const call& limits,
 result<void> mysql_engine::leave(const ticket& place, const call& limits) {
   const auto seq = place.owner.sequence;
   const std::string_view me = session_.client();
-  if (ear_) ear_->unwatch(seq);
-  if (auto ok = lay_ghosts(place.name, limits); !ok) return ok;
-  auto done = with_book(place.name, place.owner, 0, limits, [&](book& at) -> result<void> {
-    if (place.replacing && at.waiter(me, seq) == nullptr) return {};  // what was granted stays
-    auto gone = at.remove(me, seq);
-    if (!gone) return std::move(gone).error();
-    return {};
-  });
+  if (listener_) listener_->unwatch(seq);
+  if (auto ok = end_late_requests(place.name, limits); !ok) return ok;
+  auto done =
+      with_lock_rows(place.name, place.owner, 0, limits, [&](lock_rows& at) -> result<void> {
+        if (place.replacing && at.waiter(me, seq) == nullptr) return {};  // what was granted stays
+        auto gone = at.remove(me, seq);
+        if (!gone) return std::move(gone).error();
+        return {};
+      });
   if (!done) return std::move(done).error();
   waits_.forget(seq);
   if (!place.replacing) session_.forget(place.owner);

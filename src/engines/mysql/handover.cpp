@@ -1,11 +1,12 @@
-// From hand to hand, without a book: an exclusive lock that goes from one client to the next who waits for it.
+// From hand to hand, without opening the rows of the name (lock_rows.hpp): an exclusive lock that goes from one client
+// to the next one that waits for it.
 //
 // A hand-over is one SELECT without locks and one UPDATE, and to queue up again is one UPDATE; each is its own
 // transaction, so the name's row is never locked while a statement travels. Wherever something is out of the ordinary
-// (others to be let in beside, an observer to be told, somebody who may be dead), nothing is done here, and the book
+// (others to be let in beside, an observer to be told, a client that may be dead), nothing is done here, and lock_rows
 // does it.
-#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ struct neighbour {
 
 }  // namespace
 
-void remains::add(std::string_view name, std::uint64_t seq) {
+void leftover_rows::add(std::string_view name, std::uint64_t seq) {
   const std::lock_guard lock{guard_};
   if (all_.size() >= most_names) all_.clear();
   auto& here = all_[std::string{name}];
@@ -66,7 +67,7 @@ void remains::add(std::string_view name, std::uint64_t seq) {
   here.push_back(seq);
 }
 
-std::optional<std::uint64_t> remains::take(std::string_view name) {
+std::optional<std::uint64_t> leftover_rows::take(std::string_view name) {
   const std::lock_guard lock{guard_};
   const auto at = all_.find(name);
   if (at == all_.end()) return std::nullopt;
@@ -77,7 +78,7 @@ std::optional<std::uint64_t> remains::take(std::string_view name) {
 }
 
 result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
-  const auto mine = ear_ ? ear_->told(held.owner.sequence) : std::nullopt;
+  const auto mine = listener_ ? listener_->told(held.owner.sequence) : std::nullopt;
   if (!mine || held.mode != lock_mode::exclusive || !expects_next_) return false;
   const std::string_view me = session_.client();
   const auto seq = held.owner.sequence;
@@ -99,18 +100,18 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
   if (!handed) return std::move(handed).error();
   if (handed->affected == 0) return false;
   (*on)->interrupt(next.listener);
-  ear_->released(seq);
-  remains_.add(held.name, seq);
+  listener_->released(seq);
+  leftover_rows_.add(held.name, seq);
   return true;
 }
 
-// Nothing, when the book must be opened.
+// Nothing, when the rows of the name must be opened.
 result<std::optional<entered>> mysql_engine::queue_again(const request& ask, const call& limits) {
   // Who can share the lock may be able to enter although it is held.
-  if (!ear_ || ask.replaces != nullptr || ask.weight != ask.capacity)
+  if (!listener_ || ask.replaces != nullptr || ask.weight != ask.capacity)
     return std::optional<entered>{};
-  const auto left = remains_.take(ask.name);
-  if (!left || !ear_->ensure(limits)) return std::optional<entered>{};
+  const auto left = leftover_rows_.take(ask.name);
+  if (!left || !listener_->ensure(limits)) return std::optional<entered>{};
   auto on = plain_.take(limits, ask.name);
   if (!on) return std::move(on).error();
   auto queued =
@@ -120,7 +121,7 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
                   std::int64_t{ask.priority}, ask.label, ask.name, ask.capacity, ask.owner.sequence,
                   ask.name, std::string_view{session_.client()}, *left});
   if (!queued && is_duplicate((*on)->last_error())) {  // it asks again, and is in the queue
-    remains_.add(ask.name, *left);
+    leftover_rows_.add(ask.name, *left);
     return std::optional<entered>{};
   }
   if (!queued) return std::move(queued).error();
@@ -129,7 +130,7 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
 }
 
 // We are in the queue. Whoever holds the lock now will see us there; when nobody does, or somebody who seems to be
-// dead, the book is to be opened.
+// dead, the rows of the name are to be opened.
 std::optional<entered> mysql_engine::look_ahead(connection& on, const request& ask) {
   const auto found = on.ask(sql().who_is_ahead, {ask.name, ask.name});
   if (!found) return std::nullopt;
@@ -156,7 +157,7 @@ std::optional<entered> mysql_engine::look_ahead(connection& on, const request& a
       std::chrono::steady_clock::now() + std::min<nanoseconds>(longest_recheck, over);
   if (session_.grace() == 0ns) return out;
   const auto& ahead = is_first ? holders.front() : *std::next(mine);
-  const auto listener = ear_->watch(seq, ahead.is_present ? ahead.client : std::string{});
+  const auto listener = listener_->watch(seq, ahead.is_present ? ahead.client : std::string{});
   if (listener != 0) on.interrupt(listener);
   return out;
 }

@@ -261,60 +261,70 @@ result<void> listener::ask_for_all(connection& on) {
 
 result<void> listener::read_news(connection& on) {
   on.begin(within(longest_sleep), {});
-  std::set<std::uint64_t> expected;
+  news all;
   {
     const std::lock_guard lock{guard_};
-    expected = observing_;
+    all.not_seen = observing_;
   }
   const auto asked = session_.now();
   const auto watched = session_lock(watched_last_);
   auto found = on.ask(sql().news, {std::string_view{watched}, std::string_view{session_.client()}});
   if (!found) return std::move(found).error();
   if (!found->empty()) may_have_it_ = found->front().number(12) != 0;
-  std::uint64_t digest = 0;
-  std::map<std::uint64_t, arrival> arrived;
-  std::vector<std::pair<std::uint64_t, told_grant>> fresh;
-  std::vector<owner_id> lost;
-  for (const auto& one : *found) {
-    const auto number = one.number(2);
-    const auto state = static_cast<entry_state>(one.number(3));
-    const auto token = one.number(6);
-    if (state == entry_state::lost) {
-      const std::string_view name = one.bytes(1);
-      // First: a renewal that finds no mail any more must not answer for it from what is known.
-      session_.forget({client_, number});
-      // What cannot be deleted now is told again by the next look.
-      static_cast<void>(
-          on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number}));
-      lost.push_back({client_, number});
-      continue;
+  for (const auto& from : *found) {
+    if (static_cast<entry_state>(from.number(3)) == entry_state::lost) {
+      take_mail(on, from, all);
+    } else {
+      read_entry(from, asked, all);
     }
-    digest += digest_of(token);
-    expected.erase(number);
-    if (state != entry_state::arrived) continue;
-    arrived.emplace(number, arrival{token, one.integer(10), one.number(11)});
-    told_grant won;
-    won.token.value = token;
-    won.mode = static_cast<lock_mode>(one.number(4));
-    won.weight = one.number(5);
-    won.ttl = std::chrono::microseconds{one.integer(7)};
-    won.left = std::chrono::microseconds{one.integer(8) - one.integer(9)};
-    won.asked = asked;
-    fresh.emplace_back(number, won);
   }
+  tell(std::move(all));
+  return {};
+}
+
+// Something of ours was revoked.
+void listener::take_mail(connection& on, const row& from, news& to) {
+  const std::string_view name = from.bytes(1);
+  const auto number = from.number(2);
+  // First: a renewal that finds no mail any more must not answer for it from what is known.
+  session_.forget({client_, number});
+  // What cannot be deleted now is told again by the next look.
+  static_cast<void>(on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number}));
+  to.lost.push_back({client_, number});
+}
+
+// A grant of ours, or the row of one of our observers: nothing has happened to that one.
+void listener::read_entry(const row& from, const asking& asked, news& to) {
+  const auto number = from.number(2);
+  const auto token = from.number(6);
+  to.digest += digest_of(token);
+  to.not_seen.erase(number);
+  if (static_cast<entry_state>(from.number(3)) != entry_state::arrived) return;
+  to.arrived.emplace(number, arrival{token, from.integer(10), from.number(11)});
+  told_grant won;
+  won.token.value = token;
+  won.mode = static_cast<lock_mode>(from.number(4));
+  won.weight = from.number(5);
+  won.ttl = std::chrono::microseconds{from.integer(7)};
+  won.left = std::chrono::microseconds{from.integer(8) - from.integer(9)};
+  won.asked = asked;
+  to.fresh.emplace_back(number, won);
+}
+
+// Every waiter hears of its grant once, though its row is read as often as there are news.
+void listener::tell(news what) {
   {
     const std::lock_guard lock{guard_};
-    std::erase_if(fresh, [this](const auto& one) {
-      const auto known = arrived_.find(one.first);
-      return known != arrived_.end() && known->second.token == one.second.token.value;
+    std::erase_if(what.fresh, [this](const auto& told) {
+      const auto known = arrived_.find(told.first);
+      return known != arrived_.end() && known->second.token == told.second.token.value;
     });
-    digest_ = digest;
-    arrived_ = std::move(arrived);
+    digest_ = what.digest;
+    arrived_ = std::move(what.arrived);
   }
-  if (!lost.empty()) to_.on_lost(lost, "it was revoked");
-  for (const auto& [number, won] : fresh) waits_.granted(number, won);
-  for (const auto number : expected) waits_.look_again(number);
-  return {};
+  if (!what.lost.empty()) to_.on_lost(what.lost, "it was revoked");
+  for (const auto& [number, won] : what.fresh) waits_.granted(number, won);
+  for (const auto number : what.not_seen) waits_.look_again(number);
 }
 
 }  // namespace holdfast::engines::mysql

@@ -24,6 +24,8 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace holdfast::engines::mysql {
 
@@ -71,7 +73,18 @@ class listener {
   void let_go(connection& on);
   result<void> connect();
   result<void> sleep(connection& on);
+  // What one look at the rows of our client has shown.
+  struct news {
+    std::uint64_t digest = 0;
+    std::map<std::uint64_t, arrival> arrived;  // all there are
+    std::vector<std::pair<std::uint64_t, told_grant>> fresh;
+    std::vector<owner_id> lost;
+    std::set<std::uint64_t> not_seen;  // observers whose rows are gone
+  };
   result<void> read_news(connection& on);
+  void take_mail(connection& on, const row& from, news& to);
+  static void read_entry(const row& from, const asking& asked, news& to);
+  void tell(news what);
   result<void> ask_for_all(connection& on);
 
   const settings& how_;

@@ -1,19 +1,21 @@
-// The verbs over the tables. How a name's rows change is in book.hpp, renewals are in session.hpp, waiting in
+// The verbs over the tables. How a name's rows change is in lock_rows.hpp, renewals are in session.hpp, waiting in
 // listener.hpp; this puts them together.
 //
 // Blocking verbs run on the calling thread with a connection of the pool. The start_ verbs run on a few threads of the
-// engine's own, in the order of the calls; renewals have a thread and a connection of their own, so that a flood of
-// acquires never costs a held lease.
+// engine's own (engines/common/blocking_engine.hpp); renewals have a thread and a connection of their own, so that a
+// flood of acquires never costs a held lease.
 #pragma once
 
+#include "engines/common/blocking_engine.hpp"
+#include "engines/common/thread_pool.hpp"
+#include "engines/common/timer_thread.hpp"
 #include "engines/common/watch_loop.hpp"
-#include "engines/mysql/book.hpp"
 #include "engines/mysql/listener.hpp"
+#include "engines/mysql/lock_rows.hpp"
 #include "engines/mysql/pool.hpp"
 #include "engines/mysql/session.hpp"
 #include "engines/mysql/waits.hpp"
 #include "engines/mysql/watchdog.hpp"
-#include "engines/mysql/workers.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -63,7 +65,7 @@ class releases {
 };
 
 // Rows that were left where this client handed over, by name: see sql.hpp. Only hints: a row may be gone.
-class remains {
+class leftover_rows {
  public:
   void add(std::string_view name, std::uint64_t seq);
   std::optional<std::uint64_t> take(std::string_view name);
@@ -73,7 +75,7 @@ class remains {
   std::map<std::string, std::vector<std::uint64_t>, std::less<>> all_;
 };
 
-class mysql_engine final : public engine {
+class mysql_engine final : public blocking_engine {
  public:
   static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
   ~mysql_engine() override;
@@ -93,60 +95,46 @@ class mysql_engine final : public engine {
   result<std::size_t> revoke(std::string_view name, const call& limits) override;
   result<std::vector<finding>> diagnose(const call& limits) override;
   result<counter> count(const counter_request& ask, const call& limits) override;
-  result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                     const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
 
-  void start_enter(const request& ask, const call& limits,
-                   completion<entered>& done) noexcept override;
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
-  void start_leave(const ticket& place, const call& limits,
-                   completion<void>& done) noexcept override;
   void start_release(const grant& held, const call& limits,
                      completion<void>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
                    completion<void>& done) noexcept override;
-  void start_enter_all(std::span<const request> asks, const call& limits,
-                       completion<std::vector<grant>>& done) noexcept override;
-  void start_settle(const request& ask, const call& limits,
-                    completion<entered>& done) noexcept override;
-  void start_inspect(std::string_view name, const call& limits,
-                     completion<lock_info>& done) noexcept override;
-  void start_count(const counter_request& ask, const call& limits,
-                   completion<counter>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
  private:
+  class entering;
   class watching;
   mysql_engine(const settings& how, const engine_config& config);
   result<void> begin(const call& limits);
   result<void> make_tables(const call& limits);
 
-  // One name in a transaction of its own: `change` is called with its book, or not at all when there is none and
+  // One name in a transaction of its own: `change` is called with its rows, or not at all when there are none and
   // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news. `change` may be
   // called again when nothing came of the first time.
-  result<bool> with_book(std::string_view name, const owner_id& owner, std::uint64_t create,
-                         const call& limits, const std::function<result<void>(book&)>& change);
-  result<bool> try_book(std::string_view name, const owner_id& owner, std::uint64_t create,
-                        const call& limits, const std::function<result<void>(book&)>& change,
-                        bool& again);
-  result<void> finish(connection& on, std::span<book> changed, const asking& asked);
-  grant grant_of(const book::entry& held, std::string_view name, microseconds_count now,
+  result<bool> with_lock_rows(std::string_view name, const owner_id& owner, std::uint64_t create,
+                              const call& limits,
+                              const std::function<result<void>(lock_rows&)>& change);
+  result<bool> try_lock_rows(std::string_view name, const owner_id& owner, std::uint64_t create,
+                             const call& limits,
+                             const std::function<result<void>(lock_rows&)>& change, bool& again);
+  result<void> finish(connection& on, std::span<lock_rows> changed, const asking& asked);
+  grant grant_of(const lock_rows::entry& held, std::string_view name, microseconds_count now,
                  const asking& asked);
   asker self(bool push) const;
 
-  result<void> lay_ghosts(std::string_view name, const call& limits);
+  result<void> end_late_requests(std::string_view name, const call& limits);
   bool is_surely_taken(connection& on, const request& ask);
   result<entered> enter_slowly(const request& ask, const call& limits);
-  steady_time recheck(const book& at, const book::entry& mine, const book::absence& dead,
-                      bool push) const;
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
   result<void> release_now(const grant& held, const call& limits);
   result<void> give_back(const grant& held, const call& limits);
   result<void> keep_up(std::span<renewal> batch, session::depth how, const call& limits);
-  // Without a book, where the lock goes from one to the next (handover.cpp).
+  // Without opening the rows, where the lock goes from one client to the next (handover.cpp).
   result<bool> hand_over(const grant& held, const call& limits);
   result<std::optional<entered>> queue_again(const request& ask, const call& limits);
   std::optional<entered> look_ahead(connection& on, const request& ask);
@@ -166,6 +154,14 @@ class mysql_engine final : public engine {
   error not_held(std::string_view name, const owner_id& owner) const;
 
   // Watching (watch.cpp).
+  struct sighting {
+    std::uint64_t version = 0;
+    nanoseconds until{};  // it may change without a word
+  };
+  result<sighting> look_at_lock_rows(std::string_view name, std::uint64_t seen,
+                                     std::uint64_t number, const call& limits);
+  result<sighting> look_at_row(watch_kind kind, std::string_view name, std::uint64_t number,
+                               const call& limits);
   result<engines::watch_loop::sight> look_at(watch_kind kind, std::string_view name,
                                              std::uint64_t seen, std::uint64_t number,
                                              const call& limits);
@@ -175,17 +171,17 @@ class mysql_engine final : public engine {
 
   const settings how_;
   const class clock& clock_;
-  engine_listener& listener_;
+  engine_listener& core_;
   const std::array<std::uint64_t, 2> client_;
   capabilities caps_;
   watchdog watchdog_;
-  ghosts ghosts_;
+  late_requests late_requests_;
   pool plain_, transactions_;
   session session_;
-  timers timers_;
+  timer_thread timers_;
   waits waits_;
-  std::unique_ptr<listener> ear_;  // none where nobody can be told
-  remains remains_;
+  std::unique_ptr<listener> listener_;  // none where nobody can be told
+  leftover_rows leftover_rows_;
   std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
   bool has_begun_ = false;  // else there is nothing to take leave of
@@ -196,14 +192,14 @@ class mysql_engine final : public engine {
   const std::string place_;  // of the store, for people and for releases_
   releases& releases_ = releases::under_way();
 
-  // They go first: they use everything above. Releases have threads of their own, because what is asked about a name
-  // waits for its releases, and must not keep them from being served.
-  workers keeper_{1};
-  workers releasers_{4};
-  workers workers_{4};
+  // They go first, and those of the base with them (see the destructor): they use everything above. Releases have
+  // threads of their own, because what is asked about a name waits for its releases, and must not keep them from being
+  // served.
+  thread_pool renewal_thread_{1};
+  thread_pool release_threads_{4};
 };
 
-capabilities describe(const settings& how, const session& with);
+capabilities describe(const session& with);
 result<std::vector<finding>> check_server(connection& on, const settings& how, const session& with);
 
 }  // namespace holdfast::engines::mysql

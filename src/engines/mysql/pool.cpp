@@ -10,18 +10,18 @@
 
 namespace holdfast::engines::mysql {
 
-// ---- ghosts
+// ---- late requests
 
-void ghosts::add(const connection& what) {
+void late_requests::add(const connection& what) {
   if (what.is_mute()) last_ = std::chrono::steady_clock::now();
-  if (!what.is_ghost()) return;
+  if (!what.may_still_run()) return;
   const std::lock_guard lock{guard_};
   all_.push_back(what.who());
   count_ = all_.size();
 }
 
 // Those that are about nothing in particular may be about this. And all, before there are too many of them.
-std::vector<identity> ghosts::about(std::string_view name) const {
+std::vector<identity> late_requests::about(std::string_view name) const {
   constexpr std::size_t many = 64;
   std::vector<identity> out;
   const std::lock_guard lock{guard_};
@@ -32,9 +32,9 @@ std::vector<identity> ghosts::about(std::string_view name) const {
   return out;
 }
 
-bool ghosts::any(std::string_view name) const { return count_ != 0 && !about(name).empty(); }
+bool late_requests::any(std::string_view name) const { return count_ != 0 && !about(name).empty(); }
 
-void ghosts::forget(const identity& which) {
+void late_requests::forget(const identity& which) {
   const std::lock_guard lock{guard_};
   std::erase_if(all_,
                 [&](const identity& one) { return one.id == which.id && one.host == which.host; });
@@ -43,9 +43,9 @@ void ghosts::forget(const identity& which) {
 
 // Only what the server calls by the same number and the same address: after a restart the numbers begin anew. A
 // connection that looks asleep may have a statement on its way to it, so every one must go. They stay in the list until
-// they are gone: another thread that asks meanwhile must not take them for laid.
-result<void> ghosts::lay(std::string_view name, connection& by, const settings& how,
-                         const call& limits) {
+// they are gone: another thread that asks meanwhile must not take them for ended.
+result<void> late_requests::end_all(std::string_view name, connection& by, const settings& how,
+                                    const call& limits) {
   for (;;) {
     const auto some = about(name);
     bool all_gone = true;
@@ -81,7 +81,7 @@ result<pool::lease> pool::take(const call& limits, std::string_view name) {
     while (!idle_.empty()) {
       auto one = std::move(idle_.back());
       idle_.pop_back();
-      if (!one->is_stale() && one->heard_at() >= ghosts_.last()) {
+      if (!one->is_stale() && one->heard_at() >= late_requests_.last()) {
         one->begin(limits, name);
         return lease{*this, std::move(one)};
       }
@@ -104,7 +104,7 @@ result<pool::lease> pool::take(const call& limits, std::string_view name) {
 
 void pool::give_back(std::unique_ptr<connection> what) noexcept {
   if (what->is_broken()) {
-    ghosts_.add(*what);
+    late_requests_.add(*what);
     what.reset();
   }
   const std::lock_guard lock{guard_};

@@ -1,8 +1,8 @@
 // Connections for the verbs: as many as are in use at once, up to a limit, and then kept.
 //
-// A connection that was given up in the middle of a statement leaves a ghost: the statement may still run on the
+// A connection that was given up in the middle of a statement leaves a late request: the statement may still run on the
 // server, or even be on its way there, and take a lock for an owner that core has settled meanwhile. So the pool
-// remembers ghosts, and whoever says that an owner is gone for good lays them first.
+// remembers them, and a verb that says that an owner is gone for good ends them first.
 #pragma once
 
 #include "engines/mysql/connection.hpp"
@@ -17,14 +17,15 @@
 namespace holdfast::engines::mysql {
 
 // What was given up and may still run, or has not even arrived.
-class ghosts {
+class late_requests {
  public:
   void add(const connection& what);
   // Might one of them still do something about this name? (Empty: about anything.)
   bool any(std::string_view name) const;
   // Ends them and sees them gone from the server: what is delivered to a connection that is gone does nothing.
   // unavailable when that cannot be made sure of in time.
-  result<void> lay(std::string_view name, connection& by, const settings& how, const call& limits);
+  result<void> end_all(std::string_view name, connection& by, const settings& how,
+                       const call& limits);
   // When a call was last given up for lack of an answer. Connections that have not been heard of since may be as mute.
   steady_time last() const noexcept { return last_.load(); }
 
@@ -57,8 +58,8 @@ class pool {
     std::unique_ptr<connection> what_;
   };
 
-  pool(const settings& how, watchdog& by, ghosts& left, connection::kind what)
-      : how_(how), by_(by), ghosts_(left), kind_(what) {}
+  pool(const settings& how, watchdog& by, late_requests& left, connection::kind what)
+      : how_(how), by_(by), late_requests_(left), kind_(what) {}
 
   // Waits for one that is in use when there may be no more. The calls on it have these limits, and are about `name`.
   result<lease> take(const call& limits, std::string_view name);
@@ -69,7 +70,7 @@ class pool {
 
   const settings& how_;
   watchdog& by_;
-  ghosts& ghosts_;
+  late_requests& late_requests_;
   const connection::kind kind_;
   std::mutex guard_;
   std::condition_variable_any freed_;

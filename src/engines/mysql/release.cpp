@@ -1,5 +1,5 @@
 // Giving back, shrinking and renewing.
-#include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include "engines/common/modes.hpp"
@@ -122,7 +122,7 @@ result<void> mysql_engine::release(const grant& held, const call& limits) {
 }
 
 result<void> mysql_engine::release_now(const grant& held, const call& limits) {
-  if (auto ok = lay_ghosts(held.name, limits); !ok) return ok;
+  if (auto ok = end_late_requests(held.name, limits); !ok) return ok;
   auto done = give_back(held, limits);
   if (done || done.error().code() == errc::not_held) session_.forget(held.owner);
   return done;
@@ -147,7 +147,7 @@ result<void> mysql_engine::give_back(const grant& held, const call& limits) {
 result<void> mysql_engine::release_slowly(std::string_view name, const owner_id& owner,
                                           const call& limits) {
   bool was_held = false;
-  auto done = with_book(name, owner, 0, limits, [&](book& at) -> result<void> {
+  auto done = with_lock_rows(name, owner, 0, limits, [&](lock_rows& at) -> result<void> {
     if (auto ok = at.expire(); !ok) return ok;
     was_held = at.holder(session_.client(), owner.sequence) != nullptr;
     if (!was_held) return {};
@@ -229,7 +229,7 @@ void mysql_engine::start_release(const grant& held, const call& limits,
   auto what = place_ + std::string{held.name};
   auto which = releases_.begin(
       what, [this, &held, &limits] { return release_now(held, limits); }, limits.deadline);
-  releasers_.post([this, what = std::move(what), which = std::move(which), &done] {
+  release_threads_.post([this, what = std::move(what), which = std::move(which), &done] {
     done.complete(releases_.serve(what, which));
   });
 }
@@ -241,7 +241,7 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
   const std::string_view me = session_.client();
   const auto seq = held.owner.sequence;
   const auto asked = session_.now();
-  auto done = with_book(held.name, held.owner, 0, limits, [&](book& at) -> result<void> {
+  auto done = with_lock_rows(held.name, held.owner, 0, limits, [&](lock_rows& at) -> result<void> {
     out = not_held(held.name, held.owner);
     if (auto ok = at.expire(); !ok) return ok;
     const auto* mine = at.holder(me, seq);
@@ -275,7 +275,7 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
   bool has_mail = false;
   auto done = session_.renew(batch, how, limits, has_mail);
   if (has_mail && !reads_mail_.exchange(true))
-    workers_.post([this] {
+    post([this] {
       read_mail();
       reads_mail_ = false;
     });
@@ -283,7 +283,7 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
   const auto last = swept_at_.load();
   const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
   if (now - last > gap && swept_at_.exchange(now) == last)
-    workers_.post([this] {
+    post([this] {
       call while_nobody_waits;
       while_nobody_waits.deadline = std::chrono::steady_clock::now() + longest_sweep;
       sweep(while_nobody_waits);
@@ -293,7 +293,7 @@ result<void> mysql_engine::keep_up(std::span<renewal> batch, session::depth how,
 
 void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
                                completion<void>& done) noexcept {
-  keeper_.post([this, batch, &limits, &done] {
+  renewal_thread_.post([this, batch, &limits, &done] {
     done.complete(keep_up(batch, session::depth::upkeep, limits));
   });
 }
@@ -318,7 +318,7 @@ void mysql_engine::read_mail() noexcept {
     // Also when the answer to the deletion was lost: the news would be gone with it.
     if (!gone || gone->affected > 0) lost.push_back({client_, one.number(2)});
   }
-  if (!lost.empty()) listener_.on_lost(lost, "it was revoked");
+  if (!lost.empty()) core_.on_lost(lost, "it was revoked");
 }
 
 // ---- sweeping
@@ -356,8 +356,8 @@ void mysql_engine::sweep(const call& limits) noexcept {
   }
   for (const auto& client : sessions) forget_session(client, limits);
   for (const auto& name : stale)
-    static_cast<void>(
-        with_book(name, owner_id{client_, 0}, 0, limits, [](book& at) { return at.tidy(); }));
+    static_cast<void>(with_lock_rows(name, owner_id{client_, 0}, 0, limits,
+                                     [](lock_rows& at) { return at.tidy(); }));
   const nanoseconds rest =
       is_done
           ? between_sweeps
@@ -371,7 +371,7 @@ void mysql_engine::sweep(const call& limits) noexcept {
         sql().end_sweep, {in_us(between_sweeps - rest), std::string_view{last}, row_of_sweepers}));
 }
 
-// Only while its client is not there, which is looked at under the lock of the row: see book::look_for_the_dead. A
+// Only while its client is not there, which is looked at under the lock of the row: see lock_rows::look_for_the_dead. A
 // client that comes back finds no row, or keeps it.
 void mysql_engine::forget_session(std::string_view client, const call& limits) noexcept {
   auto on = transactions_.take(limits, {});

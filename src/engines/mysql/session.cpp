@@ -44,7 +44,7 @@ result<void> session::connect(const call& limits) {
   }
   if (connection_) {
     last_ = connection_->who();
-    ghosts_.add(*connection_);
+    late_requests_.add(*connection_);
     connection_.reset();
   }
   auto fresh = connection::open(how_, by_, connection::kind::plain, limits);
@@ -58,7 +58,7 @@ result<void> session::join(std::unique_ptr<connection> fresh, const call& limits
   auto ok = join_on(*fresh, limits);
   if (!ok) {
     last_ = fresh->who();
-    ghosts_.add(*fresh);
+    late_requests_.add(*fresh);
     return ok;
   }
   connection_ = std::move(fresh);
@@ -70,7 +70,7 @@ result<void> session::join_on(connection& fresh, const call& limits) {
   fresh.begin(limits, {});
   // A row that a stranger keeps locked must not keep all others from being renewed within the grace.
   if (auto ok = fresh.define("SET SESSION innodb_lock_wait_timeout=1"); !ok) return ok;
-  // First the user lock, then the note that says we are gone: see book::look_for_the_dead.
+  // First the user lock, then the note that says we are gone: see lock_rows::look_for_the_dead.
   if (has_user_locks_)
     if (auto ok = take_user_lock(fresh); !ok) return ok;
   const auto asked = clock_.now();

@@ -58,9 +58,9 @@ class session {
     std::int64_t pid = 0;
   };
 
-  session(const settings& how, watchdog& by, ghosts& left, const class clock& time,
+  session(const settings& how, watchdog& by, late_requests& left, const class clock& time,
           identity_of_client who)
-      : how_(how), by_(by), ghosts_(left), clock_(time), who_(std::move(who)) {}
+      : how_(how), by_(by), late_requests_(left), clock_(time), who_(std::move(who)) {}
 
   // Connects, and finds out whether user locks are what they should be. Then grace and listening are known.
   result<void> open(const call& limits);
@@ -87,7 +87,7 @@ class session {
   const server_version& version() const noexcept { return version_; }
 
   // To be read before a question is sent whose answer may show grants of ours.
-  asking now() const { return {clock_.now(), beliefs_.generation()}; }
+  asking now() const { return {clock_.now(), beliefs_.session()}; }
   // What to believe of a grant that the store has shown.
   grant believed(const seen_grant& what, const asking& asked);
   // It was given back, left or lost.
@@ -120,7 +120,7 @@ class session {
 
   const settings& how_;
   watchdog& by_;
-  ghosts& ghosts_;
+  late_requests& late_requests_;
   const class clock& clock_;
   const identity_of_client who_;
   bool has_user_locks_ = false;

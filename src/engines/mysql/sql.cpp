@@ -122,7 +122,7 @@ void renewals(statements& out) {
   }
 }
 
-void one_name(statements& out) {
+void rows_of_locks(statements& out) {
   out.lock_row = {
       fmt::format("SELECT {} FROM holdfast_lock WHERE name=? FOR UPDATE", columns_of_lock()),
       std::string{lock_types}};
@@ -140,6 +140,9 @@ void one_name(statements& out) {
       "capacity=?,fence=?,places=?,more=?,client=?,seq=?,mode=?,weight=?,token=?,"
       "ttl=?,grace=?,since=?,expires=?,was=?,label=? WHERE name=?",
       "", true};
+}
+
+void reading_entries(statements& out) {
   const auto columns = columns_of_entry();
   out.entries = {
       fmt::format(
@@ -164,6 +167,9 @@ void one_name(statements& out) {
           "state=1 AND (turn<? OR (turn=? AND place<?)) ORDER BY turn DESC,place DESC LIMIT 1",
           fmt::format(fmt::runtime(lock_of_session), "")),
       "bu"};
+}
+
+void changing_entries(statements& out) {
   out.insert_entry = {
       "INSERT INTO "
       "holdfast_entry(space,name,client,seq,state,mode,weight,token,ttl,grace,since,expires,turn,"
@@ -459,7 +465,9 @@ statements make() {
   out.probe = {
       "SELECT 1 FROM holdfast_lock,holdfast_entry,holdfast_session,holdfast_counter LIMIT 0", "u"};
   out.glance = {glance_text(), "u"};
-  one_name(out);
+  rows_of_locks(out);
+  reading_entries(out);
+  changing_entries(out);
   handing_over(out);
   looking(out);
   sessions(out);

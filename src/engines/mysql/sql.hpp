@@ -30,10 +30,10 @@ enum class entry_state : std::uint8_t { holder, waiter, observer, arrived, lost 
 // arrived: a holder whose grant was handed to it while it waited. lost: tells a client that a grant of it was revoked.
 
 // What a holder leaves when it hands over in one statement: a row of state `holder` whose `expires` is 0. Its client
-// queues up again by means of it (queue_again); a book takes it away when nobody waits, or when it is old.
+// queues up again by means of it (queue_again); lock_rows takes it away when nobody waits, or when it is old.
 
-// Places in the queue are so far apart. An observer takes a place in between, so that whoever hands over without a
-// book sees that it came.
+// Places in the queue are so far apart. An observer takes a place in between, so that a client that hands over
+// without opening the rows sees that it came.
 inline constexpr std::uint64_t place_step = 256;
 
 // How long a waiter counts as alive after it last asked, in microseconds.

@@ -135,14 +135,14 @@ result<std::vector<lock_info>> mysql_engine::list(std::string_view prefix, std::
 
 result<std::size_t> mysql_engine::revoke(std::string_view name, const call& limits) {
   std::size_t count = 0;
-  auto done =
-      with_book(name, owner_id{client_, UINT64_MAX}, 0, limits, [&](book& at) -> result<void> {
-        if (auto ok = at.expire(); !ok) return ok;
-        auto ended = at.revoke();
-        if (!ended) return std::move(ended).error();
-        count = *ended;
-        return {};
-      });
+  auto done = with_lock_rows(name, owner_id{client_, UINT64_MAX}, 0, limits,
+                             [&](lock_rows& at) -> result<void> {
+                               if (auto ok = at.expire(); !ok) return ok;
+                               auto ended = at.revoke();
+                               if (!ended) return std::move(ended).error();
+                               count = *ended;
+                               return {};
+                             });
   if (!done) return std::move(done).error();
   return count;
 }

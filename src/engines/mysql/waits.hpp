@@ -1,9 +1,9 @@
 // What is told to those who wait; who they are, engines/common/wait_registry.hpp knows.
 #pragma once
 
+#include "engines/common/timer_thread.hpp"
 #include "engines/common/wait_registry.hpp"
 #include "engines/mysql/beliefs.hpp"
-#include "engines/mysql/workers.hpp"
 
 namespace holdfast::engines::mysql {
 
@@ -17,6 +17,6 @@ struct told_grant {
   std::uint64_t weight = 0;
 };
 
-using waits = engines::wait_registry<told_grant, timers>;
+using waits = engines::wait_registry<told_grant, timer_thread>;
 
 }  // namespace holdfast::engines::mysql

@@ -1,8 +1,7 @@
 // Counters, and being told of changes.
-#include "engines/common/blocking_completion.hpp"
 #include "engines/common/counter_rule.hpp"
-#include "engines/mysql/book_parts.hpp"
 #include "engines/mysql/errors.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include <algorithm>
@@ -107,55 +106,66 @@ void mysql_engine::tell_observers_of_counter(connection& on, std::string_view na
 result<engines::watch_loop::sight> mysql_engine::look_at(watch_kind kind, std::string_view name,
                                                          std::uint64_t seen, std::uint64_t number,
                                                          const call& limits) {
+  auto found = kind == watch_kind::lock && listener_ ? look_at_lock_rows(name, seen, number, limits)
+                                                     : look_at_row(kind, name, number, limits);
+  if (!found) return std::move(found).error();
   engines::watch_loop::sight out;
-  std::uint64_t version = 0;
-  nanoseconds until = longest_look;
-  const std::string_view me = session_.client();
-  if (kind == watch_kind::lock && ear_) {
-    auto done = with_book(
-        name, owner_id{client_, number}, rw_capacity, limits, [&](book& at) -> result<void> {
-          if (auto ok = at.bring_up_to_date(); !ok) return ok;
-          version = at.version();
-          if (version != seen) return {};
-          if (const auto over = at.first_expiry(); over != 0)
-            until = std::chrono::microseconds{static_cast<std::int64_t>(over - at.now())};
-          return at.observe(me, number, observer_kept);
-        });
-    if (!done) return std::move(done).error();
-  } else {
-    auto on = plain_.take(limits, name);
-    if (!on) return std::move(on).error();
-    if (ear_) {
-      auto ok = (*on)->run(sql().insert_observer,
-                           {std::uint64_t{1}, name, me, number, number, observer_kept});
-      if (!ok) return std::move(ok).error();
-    }
-    auto found = (*on)->ask(kind == watch_kind::lock ? sql().version : sql().read_counter, {name});
-    if (!found) return std::move(found).error();
-    if (!found->empty()) {
-      const auto& one = found->front();
-      if (kind == watch_kind::counter) {
-        if (!is_forgotten(one)) {
-          version = one.number(1);
-          if (one.number(3) > 0)
-            until = std::chrono::microseconds{
-                static_cast<std::int64_t>(one.number(2) + one.number(3) - one.number(4))};
-        }
-      } else if (one.number(2) > one.number(1)) {
-        version = one.number(0);
-      }
-    }
+  out.changed = found->version != seen;
+  out.again = clock_.now() + std::clamp<nanoseconds>(found->until + 1ms, 2ms, longest_look);
+  return out;
+}
+
+result<mysql_engine::sighting> mysql_engine::look_at_lock_rows(std::string_view name,
+                                                               std::uint64_t seen,
+                                                               std::uint64_t number,
+                                                               const call& limits) {
+  sighting out;
+  auto done = with_lock_rows(
+      name, owner_id{client_, number}, rw_capacity, limits, [&](lock_rows& at) -> result<void> {
+        if (auto ok = at.bring_up_to_date(); !ok) return ok;
+        out = {at.version(), longest_look};
+        if (out.version != seen) return {};
+        if (const auto over = at.first_expiry(); over != 0)
+          out.until = std::chrono::microseconds{static_cast<std::int64_t>(over - at.now())};
+        return at.observe(session_.client(), number, observer_kept);
+      });
+  if (!done) return std::move(done).error();
+  return out;
+}
+
+// A counter; or a lock where nobody can be told, so that it is asked about without a transaction.
+result<mysql_engine::sighting> mysql_engine::look_at_row(watch_kind kind, std::string_view name,
+                                                         std::uint64_t number, const call& limits) {
+  auto on = plain_.take(limits, name);
+  if (!on) return std::move(on).error();
+  if (listener_) {
+    const std::string_view me = session_.client();
+    auto ok = (*on)->run(sql().insert_observer,
+                         {std::uint64_t{1}, name, me, number, number, observer_kept});
+    if (!ok) return std::move(ok).error();
   }
-  out.changed = version != seen;
-  out.again = clock_.now() + std::clamp<nanoseconds>(until + 1ms, 2ms, longest_look);
+  const bool is_lock = kind == watch_kind::lock;
+  auto found = (*on)->ask(is_lock ? sql().version : sql().read_counter, {name});
+  if (!found) return std::move(found).error();
+  sighting out{0, longest_look};
+  if (found->empty()) return out;
+  const auto& from = found->front();
+  if (is_lock) {
+    if (from.number(2) > from.number(1)) out.version = from.number(0);
+  } else if (!is_forgotten(from)) {
+    out.version = from.number(1);
+    if (from.number(3) > 0)
+      out.until = std::chrono::microseconds{
+          static_cast<std::int64_t>(from.number(2) + from.number(3) - from.number(4))};
+  }
   return out;
 }
 
 void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
                                   std::uint64_t number) noexcept {
-  if (!ear_) return;
-  ear_->unobserve(number);
-  workers_.post([this, kind, name = std::string{name}, number] {
+  if (!listener_) return;
+  listener_->unobserve(number);
+  post([this, kind, name = std::string{name}, number] {
     call limits;
     limits.deadline = std::chrono::steady_clock::now() + 5s;
     const std::string_view me = session_.client();
@@ -169,8 +179,9 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
     }
     // Mostly it is gone with the change that it was told of. Else the row of the lock counts it.
     if (is_there)
-      static_cast<void>(with_book(name, owner_id{client_, number}, 0, limits,
-                                  [&](book& at) { return at.stop_observing(me, number); }));
+      static_cast<void>(
+          with_lock_rows(name, owner_id{client_, number}, 0, limits,
+                         [&](lock_rows& at) { return at.stop_observing(me, number); }));
   });
 }
 
@@ -190,18 +201,18 @@ class mysql_engine::watching final : public engines::watch_loop {
  private:
   bool is_ending() const override { return in_.ending_; }
   void go_on() override {
-    in_.workers_.post([this] { look_again(); });
+    in_.post([this] { look_again(); });
   }
   void listen(const call& until) override {
-    if (in_.ear_) {
-      static_cast<void>(in_.ear_->ensure(until));
-      in_.ear_->observe(number_);
+    if (in_.listener_) {
+      static_cast<void>(in_.listener_->ensure(until));
+      in_.listener_->observe(number_);
     }
     in_.waits_.for_grant(number_, until, [this](const std::optional<told_grant>&) { heard(); });
   }
   void look(const call& until) override {
     auto found = in_.look_at(kind_, name_, seen_, number_, until);
-    if (!in_.ear_) {
+    if (!in_.listener_) {
       poll_ = std::clamp<nanoseconds>(poll_ * 3 / 2, first_poll, longest_poll);
       if (found) found->again = std::min(found->again, clock_.now() + poll_);
     }
@@ -223,14 +234,7 @@ class mysql_engine::watching final : public engines::watch_loop {
 void mysql_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                                const call& limits, completion<void>& done) noexcept {
   auto* one = new watching{*this, kind, name, seen, limits, done};
-  workers_.post([one] { one->begin(); });
-}
-
-result<void> mysql_engine::watch(watch_kind kind, std::string_view name, std::uint64_t seen,
-                                 const call& limits) {
-  blocking_completion<void> done;
-  start_watch(kind, name, seen, limits, done);
-  return done.get();
+  post([one] { one->begin(); });
 }
 
 }  // namespace holdfast::engines::mysql

@@ -1,14 +1,14 @@
 // Everything the store knows about one lock name, opened for change: the slow path of every verb.
 //
-// open() locks the name's row (creating it if need be), so one book per name is open at a time, whoever has it open.
+// open() locks the name's row (creating it if need be), so only one client at a time has the rows of a name open.
 // What is changed here becomes visible with commit(), all at once. Then, and not before, wake() interrupts the
 // listeners of those who have news.
 //
-// The queue is long and mostly of no interest: only its head is read, and one's own place. A book is for one
-// transaction connection, and several books (lock_all) may share one transaction, opened in the order of their names.
+// The queue is long and mostly of no interest: only its head is read, and one's own place. An object is for one
+// transaction connection, and several (lock_all) may share one transaction, opened in the order of their names.
 //
 // Expiry and absence. A holder whose `expires` has passed is dropped by the next who looks. A holder may renew itself
-// without opening the book, by one statement on its own row: so a row in holdfast_entry is dropped by a statement
+// without opening them, by one statement on its own row: so a row in holdfast_entry is dropped by a statement
 // that looks at `expires` again. A holder whose client's connection is gone is dropped after its grace (see
 // session.hpp).
 #pragma once
@@ -36,7 +36,7 @@ struct asker {
   bool push = false;  // it has a listener
 };
 
-class book {
+class lock_rows {
  public:
   // A holder or a waiter; an observer.
   struct entry {
@@ -61,9 +61,9 @@ class book {
   };
 
   // Nothing, when there is no such row and it was not to be made.
-  static result<std::optional<book>> open(connection& on, std::string_view name, bool create,
-                                          std::uint64_t capacity, std::string_view client,
-                                          std::uint64_t seq);
+  static result<std::optional<lock_rows>> open(connection& on, std::string_view name, bool create,
+                                               std::uint64_t capacity, std::string_view client,
+                                               std::uint64_t seq);
 
   // Drops holders that are over and waiters that are dead, and lets in whoever can enter then. `me` has its answer by
   // another way than by being told.
@@ -120,13 +120,13 @@ class book {
   void also_wake(std::uint64_t listener) { to_wake_.insert(listener); }
 
  private:
-  book(connection& on, std::string_view name) : on_(on), name_(name) {}
+  lock_rows(connection& on, std::string_view name) : on_(on), name_(name) {}
   void read_row(const row& from);
   static entry read_entry(const row& from);
   result<void> read_entries(std::string_view client, std::uint64_t seq);
   result<bool> read_more_waiters();
   result<void> drop_dead_waiters();
-  result<void> drop_remains();
+  result<void> drop_leftovers();
   result<void> serve();
   result<void> let_in(entry next);
   result<void> drop_holder(std::size_t at);
@@ -145,9 +145,9 @@ class book {
   entry blank_;  // the row's own holder, when it holds no more: it keeps its last client
   microseconds_count now_ = 0, since_ = 0;
   std::vector<entry> holders_, observers_;
-  std::vector<entry> remains_;  // of those who handed over without a book
-  std::vector<entry> waiters_;  // the head of the queue, in order
-  std::optional<entry> mine_;   // our own place, when it is further back
+  std::vector<entry> leftovers_;  // of clients that handed over without opening the rows
+  std::vector<entry> waiters_;    // the head of the queue, in order
+  std::optional<entry> mine_;     // our own place, when it is further back
   bool all_waiters_read_ = true, count_is_known_ = true;
   bool holders_changed_ = false, queue_changed_ = false, row_changed_ = false,
        has_fresh_token_ = false;

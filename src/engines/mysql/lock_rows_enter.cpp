@@ -1,6 +1,6 @@
 // Asking, queueing up, being let in.
 #include "engines/common/grant_rule.hpp"
-#include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 
 #include <algorithm>
 
@@ -11,31 +11,31 @@ namespace {
 // How long a grant lasts that was given to somebody who polls, until it has asked for it.
 constexpr microseconds_count until_asked = 2'000'000;
 
-bool comes_before(const book::entry& a, const book::entry& b) {
+bool comes_before(const lock_rows::entry& a, const lock_rows::entry& b) {
   return a.turn != b.turn ? a.turn < b.turn : a.place < b.place;
 }
 
 }  // namespace
 
-std::uint64_t book::next_token() {
+std::uint64_t lock_rows::next_token() {
   has_fresh_token_ = row_changed_ = true;
   return fence_ = std::max(fence_ + 1, now_);
 }
 
-std::uint64_t book::used() const {
+std::uint64_t lock_rows::used() const {
   std::uint64_t sum = 0;
   for (const auto& one : holders_) sum += one.weight;
   return sum;
 }
 
-std::uint64_t book::freed_by(const entry& waiting) const {
+std::uint64_t lock_rows::freed_by(const entry& waiting) const {
   const auto base = read_replaced(waiting.was);
   if (!base) return 0;
   const auto* old = holder(waiting.client, *base);
   return old == nullptr ? 0 : old->weight;
 }
 
-bool book::may_enter(const request& ask) const {
+bool lock_rows::may_enter(const request& ask) const {
   queue_state state{capacity_, used()};
   if (!waiters_.empty()) {
     state.upgrade_waiting = !waiters_.front().was.empty();
@@ -46,7 +46,7 @@ bool book::may_enter(const request& ask) const {
 }
 
 // A new holder: in the row itself where there is room.
-result<void> book::put(const entry& what) {
+result<void> lock_rows::put(const entry& what) {
   auto one = what;
   one.is_inline = std::ranges::none_of(holders_, &entry::is_inline);
   if (!one.is_inline) {
@@ -64,7 +64,7 @@ result<void> book::put(const entry& what) {
   return {};
 }
 
-result<void> book::admit(const request& ask, const asker& who) {
+result<void> lock_rows::admit(const request& ask, const asker& who) {
   entry fresh;
   fresh.client = who.client;
   fresh.seq = ask.owner.sequence;
@@ -87,7 +87,7 @@ result<void> book::admit(const request& ask, const asker& who) {
   return put(fresh);
 }
 
-result<void> book::queue_up(const request& ask, const asker& who) {
+result<void> lock_rows::queue_up(const request& ask, const asker& who) {
   entry fresh;
   fresh.client = who.client;
   fresh.seq = ask.owner.sequence;
@@ -117,7 +117,7 @@ result<void> book::queue_up(const request& ask, const asker& who) {
   return {};
 }
 
-void book::insert_waiter(entry&& one) {
+void lock_rows::insert_waiter(entry&& one) {
   const auto at =
       std::ranges::find_if(waiters_, [&](const entry& other) { return comes_before(one, other); });
   if (at == waiters_.end() && !all_waiters_read_) {
@@ -127,7 +127,7 @@ void book::insert_waiter(entry&& one) {
   }
 }
 
-result<void> book::confirm(std::string_view client, std::uint64_t seq) {
+result<void> lock_rows::confirm(std::string_view client, std::uint64_t seq) {
   const auto one =
       std::ranges::find_if(holders_, [&](const entry& held) { return is_same(held, client, seq); });
   if (one == holders_.end() || one->push || one->state != entry_state::arrived) return {};
@@ -140,7 +140,7 @@ result<void> book::confirm(std::string_view client, std::uint64_t seq) {
   return {};
 }
 
-result<void> book::touch_waiter(std::string_view client, std::uint64_t seq) {
+result<void> lock_rows::touch_waiter(std::string_view client, std::uint64_t seq) {
   const auto* mine = waiter(client, seq);
   if (mine == nullptr) return {};
   const auto until = now_ + (mine->push ? patience_of_push : patience_of_poll);
@@ -149,7 +149,7 @@ result<void> book::touch_waiter(std::string_view client, std::uint64_t seq) {
   return {};
 }
 
-result<void> book::serve() {
+result<void> lock_rows::serve() {
   for (;;) {
     if (waiters_.empty()) {
       auto more = read_more_waiters();
@@ -167,7 +167,7 @@ result<void> book::serve() {
   }
 }
 
-result<void> book::let_in(entry next) {
+result<void> lock_rows::let_in(entry next) {
   const bool is_me = is_same(next, me_, my_seq_);
   if (const auto base = read_replaced(next.was)) {
     const auto old = std::ranges::find_if(
@@ -179,7 +179,7 @@ result<void> book::let_in(entry next) {
   next.token = next_token();
   next.since = now_;
   // Who must ask may be dead without anybody knowing: until it has asked, it has less. Our own client is not dead, and
-  // is told by whoever has this book open.
+  // is told by the thread that has these rows open.
   const bool hears = next.push || next.client == me_;
   next.expires = now_ + (hears ? next.ttl : std::min(next.ttl, until_asked));
   queue_changed_ = true;

@@ -1,7 +1,7 @@
-// Opening a book, and writing it down.
-#include "engines/mysql/book.hpp"
+// Opening the rows of a name, and writing them down.
+#include "engines/mysql/lock_rows.hpp"
 
-#include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -17,29 +17,29 @@ constexpr std::size_t more_length = 16;
 
 // ---- reading
 
-result<std::optional<book>> book::open(connection& on, std::string_view name, bool create,
-                                       std::uint64_t capacity, std::string_view client,
-                                       std::uint64_t seq) {
+result<std::optional<lock_rows>> lock_rows::open(connection& on, std::string_view name, bool create,
+                                                 std::uint64_t capacity, std::string_view client,
+                                                 std::uint64_t seq) {
   auto found = on.ask(sql().lock_row, {name});
   if (!found) return std::move(found).error();
   if (found->empty()) {
-    if (!create) return std::optional<book>{};
+    if (!create) return std::optional<lock_rows>{};
     if (auto made = on.run(sql().insert_row, {name, capacity, client}); !made)
       return std::move(made).error();
     found = on.ask(sql().lock_row, {name});
     if (!found) return std::move(found).error();
     if (found->empty()) return error{errc::unavailable, "The row of a lock vanished."};
   }
-  book out{on, name};
+  lock_rows out{on, name};
   out.me_ = client;
   out.my_seq_ = seq;
   out.read_row(found->front());
   if (out.more_ > 0)
     if (auto ok = out.read_entries(client, seq); !ok) return std::move(ok).error();
-  return std::optional<book>{std::move(out)};
+  return std::optional<lock_rows>{std::move(out)};
 }
 
-void book::read_row(const row& from) {
+void lock_rows::read_row(const row& from) {
   namespace c = lock_column;
   capacity_ = from.number(c::capacity);
   fence_ = from.number(c::fence);
@@ -72,7 +72,7 @@ void book::read_row(const row& from) {
   }
 }
 
-book::entry book::read_entry(const row& from) {
+lock_rows::entry lock_rows::read_entry(const row& from) {
   namespace c = entry_column;
   entry out;
   out.client = from.bytes(c::client);
@@ -96,7 +96,7 @@ book::entry book::read_entry(const row& from) {
   return out;
 }
 
-result<void> book::read_entries(std::string_view client, std::uint64_t seq) {
+result<void> lock_rows::read_entries(std::string_view client, std::uint64_t seq) {
   auto found = on_.ask(sql().entries, {name_, name_, name_, client, seq});
   if (!found) return std::move(found).error();
   for (const auto& one : *found) {
@@ -105,7 +105,7 @@ result<void> book::read_entries(std::string_view client, std::uint64_t seq) {
     if (here.state == entry_state::observer) {
       observers_.push_back(std::move(here));
     } else if (here.state == entry_state::holder && here.expires == 0) {
-      remains_.push_back(std::move(here));
+      leftovers_.push_back(std::move(here));
     } else if (here.state != entry_state::waiter) {
       holders_.push_back(std::move(here));
     } else if (waiters_.size() < head_length && waiter(here.client, here.seq) == nullptr) {
@@ -122,7 +122,7 @@ result<void> book::read_entries(std::string_view client, std::uint64_t seq) {
   return {};
 }
 
-result<bool> book::read_more_waiters() {
+result<bool> lock_rows::read_more_waiters() {
   if (all_waiters_read_) return false;
   const auto turn = waiters_.empty() ? turn_of_upgrade : waiters_.back().turn;
   const auto place = waiters_.empty() ? std::uint64_t{0} : waiters_.back().place;
@@ -137,20 +137,20 @@ result<bool> book::read_more_waiters() {
   return !found->empty();
 }
 
-const book::entry* book::holder(std::string_view client, std::uint64_t seq) const {
+const lock_rows::entry* lock_rows::holder(std::string_view client, std::uint64_t seq) const {
   for (const auto& one : holders_)
     if (is_same(one, client, seq)) return &one;
   return nullptr;
 }
 
-const book::entry* book::waiter(std::string_view client, std::uint64_t seq) const {
+const lock_rows::entry* lock_rows::waiter(std::string_view client, std::uint64_t seq) const {
   for (const auto& one : waiters_)
     if (is_same(one, client, seq)) return &one;
   if (mine_ && is_same(*mine_, client, seq)) return &*mine_;
   return nullptr;
 }
 
-result<std::string> book::predecessor(const entry& waiting) {
+result<std::string> lock_rows::predecessor(const entry& waiting) {
   const auto if_present = [](const entry& one) {
     return one.is_present ? one.client : std::string{};
   };
@@ -164,7 +164,7 @@ result<std::string> book::predecessor(const entry& waiting) {
   return is_there ? found->front().bytes(0) : std::string{};
 }
 
-microseconds_count book::first_expiry() const {
+microseconds_count lock_rows::first_expiry() const {
   microseconds_count first = 0;
   for (const auto& one : holders_) first = first == 0 ? one.expires : std::min(first, one.expires);
   return first;
@@ -172,7 +172,7 @@ microseconds_count book::first_expiry() const {
 
 // ---- writing down
 
-result<void> book::close() {
+result<void> lock_rows::close() {
   if (holders_changed_ || queue_changed_) {
     if (auto ok = drop_dead_waiters(); !ok) return ok;
     if (auto ok = serve(); !ok) return ok;
@@ -186,12 +186,12 @@ result<void> book::close() {
     }
     observers_.clear();
   }
-  if (auto ok = drop_remains(); !ok) return ok;
+  if (auto ok = drop_leftovers(); !ok) return ok;
   if (!row_changed_) return {};
   if (all_waiters_read_ && !mine_ && count_is_known_) {
     const auto in_rows = std::ranges::count(holders_, false, &entry::is_inline);
-    more_ =
-        static_cast<std::uint64_t>(in_rows) + waiters_.size() + observers_.size() + remains_.size();
+    more_ = static_cast<std::uint64_t>(in_rows) + waiters_.size() + observers_.size() +
+            leftovers_.size();
   }
   const auto own = std::ranges::find(holders_, true, &entry::is_inline);
   const auto& in = own == holders_.end() ? blank_ : *own;
@@ -204,16 +204,16 @@ result<void> book::close() {
   return {};
 }
 
-void book::tell(const entry& whom) {
+void lock_rows::tell(const entry& whom) {
   if (whom.listener != 0) to_wake_.insert(whom.listener);
 }
 
-void book::wake() {
+void lock_rows::wake() {
   for (const auto listener : to_wake_) on_.interrupt(listener);
   to_wake_.clear();
 }
 
-std::vector<book::entry> book::arrivals_of(std::string_view client) const {
+std::vector<lock_rows::entry> lock_rows::arrivals_of(std::string_view client) const {
   std::vector<entry> out;
   std::ranges::copy_if(arrivals_, std::back_inserter(out),
                        [client](const entry& one) { return one.client == client; });

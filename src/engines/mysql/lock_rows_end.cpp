@@ -1,5 +1,5 @@
 // The end of holders and waiters: by time, by absence, by the wish of their client or of an operator.
-#include "engines/mysql/book_parts.hpp"
+#include "engines/mysql/lock_rows_parts.hpp"
 
 #include <algorithm>
 
@@ -7,17 +7,17 @@ namespace holdfast::engines::mysql {
 
 namespace {
 
-constexpr microseconds_count kept_remains = 1'000'000;
+constexpr microseconds_count leftovers_kept = 1'000'000;
 
 }  // namespace
 
-result<void> book::bring_up_to_date() {
+result<void> lock_rows::bring_up_to_date() {
   if (auto ok = expire(); !ok) return ok;
   if (auto ok = drop_dead_waiters(); !ok) return ok;
   return serve();
 }
 
-result<void> book::expire() {
+result<void> lock_rows::expire() {
   for (std::size_t i = 0; i < holders_.size();) {
     auto& one = holders_[i];
     if (one.expires > now_) {
@@ -42,7 +42,7 @@ result<void> book::expire() {
   return {};
 }
 
-result<void> book::tidy() {
+result<void> lock_rows::tidy() {
   for (;;) {
     auto more = read_more_waiters();
     if (!more) return std::move(more).error();
@@ -60,7 +60,7 @@ result<void> book::tidy() {
   return bring_up_to_date();
 }
 
-bool book::is_dead(const entry& waiting) const {
+bool lock_rows::is_dead(const entry& waiting) const {
   if (is_same(waiting, me_, my_seq_)) return false;
   // The server notices at once that an idle connection has ended, such as that of a session; a listener that sleeps, it
   // notices after a second.
@@ -68,7 +68,7 @@ bool book::is_dead(const entry& waiting) const {
          (waiting.push && (waiting.listener == 0 || !waiting.is_present));
 }
 
-result<void> book::drop_dead_waiters() {
+result<void> lock_rows::drop_dead_waiters() {
   for (;;) {
     const auto dead =
         std::ranges::find_if(waiters_, [this](const entry& one) { return is_dead(one); });
@@ -93,7 +93,7 @@ result<void> book::drop_dead_waiters() {
   return {};
 }
 
-result<book::absence> book::look_for_the_dead() {
+result<lock_rows::absence> lock_rows::look_for_the_dead() {
   absence out;
   std::vector<std::string>
       suspects;  // in order: two who look at the same two clients must not wait for each other
@@ -138,7 +138,7 @@ result<book::absence> book::look_for_the_dead() {
   return out;
 }
 
-result<void> book::drop_holder(std::size_t at) {
+result<void> lock_rows::drop_holder(std::size_t at) {
   if (!holders_[at].is_inline)
     if (auto ok = erase(holders_[at]); !ok) return ok;
   holders_.erase(holders_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -146,7 +146,7 @@ result<void> book::drop_holder(std::size_t at) {
   return {};
 }
 
-result<void> book::erase(const entry& what) {
+result<void> lock_rows::erase(const entry& what) {
   auto gone = on_.run(sql().delete_entry,
                       {std::uint64_t{0}, std::string_view{name_}, what.client, what.seq});
   if (!gone) return std::move(gone).error();
@@ -157,22 +157,23 @@ result<void> book::erase(const entry& what) {
 
 // While others wait, their clients may be about to queue up again by means of them. A free lock has none: whoever finds
 // its own knows that somebody holds the lock, and will see it waiting.
-result<void> book::drop_remains() {
+result<void> lock_rows::drop_leftovers() {
   const bool is_quiet = waiters_.empty() && !mine_ && all_waiters_read_;
-  for (std::size_t i = 0; i < remains_.size();) {
-    if (!is_quiet && remains_[i].since + kept_remains > now_) {
+  for (std::size_t i = 0; i < leftovers_.size();) {
+    if (!is_quiet && leftovers_[i].since + leftovers_kept > now_) {
       ++i;
       continue;
     }
-    if (auto ok = erase(remains_[i]); !ok) return ok;
-    remains_.erase(remains_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (auto ok = erase(leftovers_[i]); !ok) return ok;
+    leftovers_.erase(leftovers_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return {};
 }
 
 // ---- changing
 
-result<void> book::observe(std::string_view client, std::uint64_t seq, microseconds_count length) {
+result<void> lock_rows::observe(std::string_view client, std::uint64_t seq,
+                                microseconds_count length) {
   auto made = on_.run(sql().insert_observer,
                       {std::uint64_t{0}, std::string_view{name_}, client, seq, seq, length});
   if (!made) return std::move(made).error();
@@ -183,7 +184,7 @@ result<void> book::observe(std::string_view client, std::uint64_t seq, microseco
   return {};
 }
 
-result<void> book::stop_observing(std::string_view client, std::uint64_t seq) {
+result<void> lock_rows::stop_observing(std::string_view client, std::uint64_t seq) {
   const auto one = std::ranges::find_if(
       observers_, [&](const entry& other) { return is_same(other, client, seq); });
   if (one == observers_.end()) return {};
@@ -192,7 +193,7 @@ result<void> book::stop_observing(std::string_view client, std::uint64_t seq) {
   return {};
 }
 
-result<bool> book::remove(std::string_view client, std::uint64_t seq) {
+result<bool> lock_rows::remove(std::string_view client, std::uint64_t seq) {
   for (std::size_t i = 0; i < holders_.size(); ++i) {
     if (!is_same(holders_[i], client, seq)) continue;
     if (auto ok = drop_holder(i); !ok) return std::move(ok).error();
@@ -210,7 +211,7 @@ result<bool> book::remove(std::string_view client, std::uint64_t seq) {
   return true;
 }
 
-result<void> book::remove_all_of(std::string_view client) {
+result<void> lock_rows::remove_all_of(std::string_view client) {
   do {
     for (std::size_t i = 0; i < holders_.size();) {
       if (holders_[i].client != client) {
@@ -219,7 +220,7 @@ result<void> book::remove_all_of(std::string_view client) {
         return ok;
       }
     }
-    for (auto* among : {&waiters_, &observers_, &remains_})
+    for (auto* among : {&waiters_, &observers_, &leftovers_})
       for (std::size_t i = 0; i < among->size();) {
         if ((*among)[i].client != client) {
           ++i;
@@ -236,8 +237,8 @@ result<void> book::remove_all_of(std::string_view client) {
 }
 
 // Where it is: a renewal that is under way looks for it there, and may have written a later `expires` than was read.
-result<const book::entry*> book::shrink(std::string_view client, std::uint64_t seq, lock_mode to,
-                                        std::uint64_t weight) {
+result<const lock_rows::entry*> lock_rows::shrink(std::string_view client, std::uint64_t seq,
+                                                  lock_mode to, std::uint64_t weight) {
   const auto held =
       std::ranges::find_if(holders_, [&](const entry& one) { return is_same(one, client, seq); });
   if (held == holders_.end()) return static_cast<const entry*>(nullptr);
@@ -254,7 +255,7 @@ result<const book::entry*> book::shrink(std::string_view client, std::uint64_t s
   return &*held;
 }
 
-result<std::size_t> book::revoke() {
+result<std::size_t> lock_rows::revoke() {
   const auto count = holders_.size();
   while (!holders_.empty()) {
     const auto& one = holders_.front();

@@ -1,7 +1,7 @@
-// What the parts of a book share among themselves: book.cpp, book_end.cpp, book_enter.cpp.
+// What the parts of lock_rows share among themselves: lock_rows.cpp, lock_rows_end.cpp, lock_rows_enter.cpp.
 #pragma once
 
-#include "engines/mysql/book.hpp"
+#include "engines/mysql/lock_rows.hpp"
 
 #include <charconv>
 #include <chrono>
@@ -19,7 +19,7 @@ inline microseconds_count in_us(nanoseconds length) {
       std::chrono::ceil<std::chrono::microseconds>(length).count());
 }
 
-inline bool is_same(const book::entry& one, std::string_view client, std::uint64_t seq) {
+inline bool is_same(const lock_rows::entry& one, std::string_view client, std::uint64_t seq) {
   return one.seq == seq && one.client == client;
 }
 

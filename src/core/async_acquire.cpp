@@ -49,6 +49,7 @@ void async_machine<T>::issue(step what) {
   limits_.deadline = this->core().on_steady_clock(limits_.deadline);
   switch (what) {
     case step::enter:
+      this->core().forget_early_loss(machine_->ask().owner);
       return store.start_enter(machine_->ask(), limits_, *this);
     case step::await:
       return store.start_await(machine_->place(), limits_, *this);

@@ -29,6 +29,7 @@ result<grant> drive(client_core& core, acquire_machine& machine,
     limits.deadline = core.on_steady_clock(limits.deadline);
     switch (next) {
       case step::enter: {
+        core.forget_early_loss(machine.ask().owner);
         auto answer = store.enter(machine.ask(), limits);
         next = machine.on_entered(std::move(answer), now());
         break;

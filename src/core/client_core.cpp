@@ -250,6 +250,7 @@ void client_core::note_ttl(nanoseconds ttl) noexcept {
 
 void client_core::post(std::function<void()> work) {
   if (options_.resume) {
+    const gate::user_code here;  // it may run it in place
     options_.resume(std::move(work));
   } else {
     resumer_.post(std::move(work));
@@ -449,13 +450,19 @@ std::vector<owner_id> client_core::lose_those(std::span<const owner_id> sorted,
   for (const auto& h : alive) {
     const auto current = h->current_grant(std::nullopt);
     if (!current || !std::ranges::binary_search(sorted, current->owner)) continue;
-    found.push_back(current->owner);
-    h->lose(current->owner, why);
+    if (h->lose(current->owner, why)) found.push_back(current->owner);
   }
   std::ranges::sort(found);
   std::vector<owner_id> out;
   std::ranges::set_difference(sorted, found, std::back_inserter(out));
   return out;
+}
+
+void client_core::forget_early_loss(const owner_id& owner) noexcept {
+  if (!has_early_losses()) return;
+  std::lock_guard locked{guard_};
+  std::erase_if(early_losses_, [&](const auto& one) { return one.owner == owner; });
+  early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
 }
 
 bool client_core::lose_if_lost_early(hold& who, const owner_id& owner) noexcept {

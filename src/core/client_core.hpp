@@ -143,6 +143,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
     return early_loss_count_.load(std::memory_order_seq_cst) != 0;
   }
   bool lose_if_lost_early(hold& who, const owner_id& owner) noexcept;
+  // Before an owner asks again: what was told before that is not about what the answer may bring.
+  void forget_early_loss(const owner_id& owner) noexcept;
 
  private:
   struct early_loss {

@@ -204,19 +204,23 @@ gate::waiter* gate::pop() noexcept {
 // A coroutine that is served may be refused by the store at once and make room for the next, which is served in turn:
 // one after the other on this thread, not one inside the other, since the queue may be longer than the stack.
 void gate::serve(waiter& next, waiter::news what) noexcept {
-  thread_local bool is_serving = false;
   thread_local waiter *first = nullptr, *last = nullptr;
   next.to_tell = what;
   next.after = nullptr;
   (first == nullptr ? first : last->after) = &next;
   last = &next;
-  if (is_serving) return;
-  is_serving = true;
+  if (is_serving()) return;
+  is_serving() = true;
   while (first != nullptr) {
     auto& now = *std::exchange(first, first->after);
     now.served(now.to_tell);  // it may be gone afterwards
   }
-  is_serving = false;
+  is_serving() = false;
+}
+
+bool& gate::is_serving() noexcept {
+  thread_local bool now = false;
+  return now;
 }
 
 void gate::lead_failed(std::uint64_t generation) noexcept { let_go(generation, acquiring); }
@@ -238,6 +242,7 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
   if (core->watching())
     core->tell(
         [name = name, token = arrived.token, waited](auto& o) { o.acquired(name, token, waited); });
+  look_for_early_loss(arrived.owner);
 }
 
 void gate::note_handed(fencing_token token, steady_time since) noexcept {

@@ -14,6 +14,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace holdfast::core {
 
@@ -64,7 +65,21 @@ class gate final : public hold {
   // The leader's request, valid until it has won or failed: one object, of which little changes.
   const request& make_request(const acquire_options& options);
 
+  // While user code runs on a thread that serves waiters (a coroutine that is resumed in place): what it makes room for
+  // is served at once, for it may wait for just that.
+  class user_code {
+   public:
+    user_code() noexcept : was_serving_(std::exchange(is_serving(), false)) {}
+    ~user_code() { is_serving() = was_serving_; }
+    user_code(const user_code&) = delete;
+    user_code& operator=(const user_code&) = delete;
+
+   private:
+    const bool was_serving_;
+  };
+
  private:
+  static bool& is_serving() noexcept;
   result<tenure> lead(const acquire_options& options, std::uint64_t generation, steady_time since);
   result<tenure> ask_store(const acquire_options& options, std::uint64_t generation,
                            steady_time since);

@@ -41,7 +41,6 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   // it means to sleep too long and wake it.
   word.fetch_add(held - acquiring, std::memory_order_seq_cst);
   core->due_at(std::min(due, limit));
-  if (core->has_early_losses()) core->lose_if_lost_early(*this, won.owner);
 }
 
 void hold::won_alone(const grant& won, const acquire_options& options, steady_time since) noexcept {
@@ -55,6 +54,11 @@ void hold::won_alone(const grant& won, const acquire_options& options, steady_ti
   if (core->watching())
     core->tell(
         [name = name, token = won.token, waited](auto& o) { o.acquired(name, token, waited); });
+  look_for_early_loss(won.owner);
+}
+
+void hold::look_for_early_loss(const owner_id& owner) noexcept {
+  if (core->has_early_losses()) core->lose_if_lost_early(*this, owner);
 }
 
 bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcept {
@@ -285,7 +289,8 @@ void hold::pass_on(std::unique_lock<std::mutex>&) noexcept {}
 
 pin::pin(hold& target, std::optional<std::uint64_t> generation)
     : target_(target), locked_(target.guard) {
-  auto now = target_.word.load(std::memory_order_acquire);
+  // seq_cst with publish(): see client_core::on_lost.
+  auto now = target_.word.load(std::memory_order_seq_cst);
   while (hold_word::generation(now) == generation.value_or(hold_word::generation(now)) &&
          state_of(now) == held && !pinned_)
     pinned_ =

@@ -118,7 +118,8 @@ struct hold : std::enable_shared_from_this<hold> {
 
   // held -> releasing -> the store -> idle. lost when this generation is no longer the current one, or when the store
   // had let it go: that is announced as any loss is. `sent` does not wait for the store's answer where that takes a
-  // round trip: what this process asks next about the name is served after it.
+  // round trip: what this process asks next about the name is served after it, unless a change of mode is in doubt:
+  // then the store is asked in the background what there is to release.
   enum class telling : std::uint8_t { awaited, sent };
   result<void> release(std::uint64_t generation, telling how = telling::awaited);
   // held -> idle without asking the store, which has given the grant another form (downgrade).
@@ -137,6 +138,8 @@ struct hold : std::enable_shared_from_this<hold> {
   bool prolong(const owner_id& owner, steady_time valid_from) noexcept;
   // The next renewal is due then, if it is still about us.
   void renew_again(const owner_id& owner, steady_time when) noexcept;
+  // After publish(), and after the observer was told of it: was its loss told already?
+  void look_for_early_loss(const owner_id& owner) noexcept;
   // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile, or its validity
   // has ended: no must stay no.
   bool replace(std::uint64_t generation, const grant& with) noexcept;

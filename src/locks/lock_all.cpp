@@ -94,10 +94,11 @@ class all_at_once {
     give_up();
     if (answer || answer.error().code() == errc::unavailable) return out;
     if (!answer.error().is_not_done())
-      for (const auto& ask : asks_) core_->clear_up(std::string{ask.name}, ask.owner, ask.mode);
+      for (std::size_t i = 0; i < asks_.size(); ++i)  // the names in asks_ went with their gates
+        core_->clear_up(todo_.order[i], asks_[i].owner, asks_[i].mode);
     // What may have happened is being cleared up, as after any wait that was cancelled.
     if (todo_.options.stop.stop_requested())
-      return core_->note_failure(core::gave_up(asks_.front().name, true));
+      return core_->note_failure(core::gave_up(todo_.order.front(), true));
     return core_->note_failure(std::move(answer).error());
   }
 

@@ -67,11 +67,13 @@ TEST_F(mysql_rows, uncontended_pair_is_two_statements) {
 TEST_F(mysql_rows, many_clients_meet_without_a_deadlock) {
   mariadb_server server;
   constexpr int clients = 8, rounds = 30;
+  std::vector<client> all;
+  for (int t = 0; t < clients; ++t) all.push_back(client::open(server.url()));
   std::vector<std::jthread> pool;
   std::atomic<int> inside{0}, failures{0};
   for (int t = 0; t < clients; ++t)
     pool.emplace_back([&, t] {
-      const auto own = client::open(server.url());
+      const auto& own = all[static_cast<std::size_t>(t)];
       mutex lock{own, "hot"};
       shared_mutex both{own, "warm"};
       for (int round = 0; round < rounds; ++round) {
@@ -89,6 +91,7 @@ TEST_F(mysql_rows, many_clients_meet_without_a_deadlock) {
       }
     });
   pool.clear();
+  all.clear();
   EXPECT_EQ(failures, 0);
   EXPECT_EQ(deadlocks(server), 0U);
   EXPECT_TRUE(leaves_nothing(server));
@@ -100,10 +103,12 @@ TEST_F(mysql_rows, fresh_names_are_made_without_a_deadlock) {
   constexpr int clients = 6, rounds = 40;
   std::barrier together{clients};
   std::atomic<int> failures{0};
+  std::vector<client> all;
+  for (int t = 0; t < clients; ++t) all.push_back(client::open(server.url()));
   std::vector<std::jthread> pool;
   for (int t = 0; t < clients; ++t)
-    pool.emplace_back([&] {
-      const auto own = client::open(server.url());
+    pool.emplace_back([&, t] {
+      const auto& own = all[static_cast<std::size_t>(t)];
       for (int round = 0; round < rounds; ++round) {
         const auto name = "fresh-" + std::to_string(round);
         const std::vector<std::string> both{name + "-a", name + "-b"};

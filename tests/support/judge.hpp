@@ -45,6 +45,8 @@ verdict judge(std::vector<turn> turns, const leniency& mercy = {});
 class record {
  public:
   void add(turn one) {
+    if (one.begin == steady_time{})
+      return;  // lost before it was seen to be valid: it never believed
     const std::lock_guard lock{guard_};
     all_.push_back(std::move(one));
   }

@@ -152,6 +152,35 @@ TEST(client_core_test, queue_of_any_length_is_refused_without_a_deep_stack) {
   EXPECT_TRUE(wait_until([&] { return refused == count; })) << refused;
 }
 
+manual_task hand_on(mutex& lock, const std::atomic<bool>& next_has_it, std::atomic<bool>& saw_it) {
+  const acquire_options options{};
+  auto pending = lock.async_acquire(options);
+  auto held = co_await pending;
+  static_cast<void>(held->release());
+  saw_it = wait_until([&] { return next_has_it.load(); });
+}
+
+// The coroutine runs inside the release of the thread that held the lock, and waits for the one behind it.
+TEST(client_core_test, coroutine_that_is_resumed_in_place_may_wait_for_whom_it_made_room) {
+  const auto a = client::open("memory:in-place",
+                              {.resume = [](const std::function<void()>& work) { work(); }});
+  mutex lock{a, "stock"};
+  auto held = lock.acquire();
+  std::atomic<bool> queues{false}, next_has_it{false}, saw_it{false};
+  auto task = hand_on(lock, next_has_it, saw_it);
+  task.start();
+  std::jthread next{[&] {
+    queues = true;
+    const auto got = lock.acquire();
+    next_has_it = got.has_value();
+  }};
+  ASSERT_TRUE(wait_until([&] { return queues.load(); }));
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds{20});  // else it is served without a queue, which proves less
+  ASSERT_TRUE(held->release());
+  EXPECT_TRUE(saw_it);
+}
+
 TEST(client_core_test, acquire_that_runs_out_of_memory_leaves_the_gate_open) {
   const auto plan = std::make_shared<faults>();
   const auto a = open_flaky("memory:full", plan);

@@ -139,7 +139,8 @@ TEST_F(layouts, setnx_renews_a_batch_with_one_answer_each) {
   std::vector<renewal> batch(3);
   for (std::size_t i = 0; i < 3; ++i) batch[i].held = &held[i];
   promised<void> done;
-  a.verbs->start_renew(batch, {}, done);
+  const call limits;
+  a.verbs->start_renew(batch, limits, done);
   ASSERT_TRUE(is_ok(done.get()));
   EXPECT_EQ(batch[0].answer, renewal::verdict::held);
   EXPECT_EQ(batch[1].answer, renewal::verdict::lost);

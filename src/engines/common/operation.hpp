@@ -15,6 +15,7 @@
 
 #include <holdfast/engine.hpp>
 
+#include <atomic>
 #include <coroutine>
 #include <exception>
 #include <optional>
@@ -38,13 +39,19 @@ class [[nodiscard]] operation {
     std::optional<result<T>> outcome{};
     completion<T>* done = nullptr;
     std::coroutine_handle<> parent{};
+    std::atomic<bool> is_met{
+        false};  // the end of this one, or the parent's suspension, whichever came first
 
     // The last thing that happens in an operation. The frame may be gone when others hear of the outcome.
     struct ending {
       bool await_ready() const noexcept { return false; }
       std::coroutine_handle<> await_suspend(handle self) const noexcept {
         auto& promise = self.promise();
-        if (promise.parent) return promise.parent;
+        if (promise.parent) {
+          // Before the parent has suspended it goes on by itself, see below.
+          if (promise.is_met.exchange(true)) return promise.parent;
+          return std::noop_coroutine();
+        }
         if (promise.done != nullptr) {
           auto said = std::move(*promise.outcome);
           auto& to = *promise.done;
@@ -86,9 +93,13 @@ class [[nodiscard]] operation {
 
   // An operation as a step of another one.
   bool await_ready() const noexcept { return false; }
-  std::coroutine_handle<> await_suspend(std::coroutine_handle<> parent) noexcept {
-    self_.promise().parent = parent;
-    return self_;
+  // One that is done at once returns here, and the parent goes on without having suspended: a loop over operations
+  // needs no more stack than one of them, whether or not the compiler makes tail calls.
+  bool await_suspend(std::coroutine_handle<> parent) noexcept {
+    auto& promise = self_.promise();
+    promise.parent = parent;
+    self_.resume();
+    return !promise.is_met.exchange(true);
   }
   result<T> await_resume() { return std::move(*self_.promise().outcome); }
 

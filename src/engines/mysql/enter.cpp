@@ -281,7 +281,7 @@ result<void> mysql_engine::entering::watch_ahead(lock_rows& at, const lock_rows:
 // When to ask again although nothing was heard: when the first holder's time is over, or its absence long enough.
 steady_time mysql_engine::entering::recheck(const lock_rows& at, const lock_rows::entry& mine,
                                             const lock_rows::absence& dead) const {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = in_.clock_.now();
   nanoseconds wait = longest_recheck;
   if (!push_) {
     const nanoseconds waited = from_us(at.now(), std::min(mine.since, at.now()));
@@ -361,7 +361,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   const auto& one = found->front();
   if (is_queued) {
     out.what = entered::kind::waiting;
-    out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + 100ms};
+    out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + 100ms};
     return out;
   }
   lock_rows::entry held;
@@ -399,7 +399,7 @@ result<progress> mysql_engine::await(const ticket& place, const call& limits) {
     news = what;
     waiter.set(1);
   });
-  if (waiter.wait(std::min(limits.deadline, place.recheck_at)) == 0) {
+  if (waiter.wait(std::min(limits.deadline, on_steady_clock(place.recheck_at))) == 0) {
     waits_.look_again(number);  // or the news is on its way already
     waiter.wait(steady_time::max());
   }
@@ -410,7 +410,7 @@ result<progress> mysql_engine::await(const ticket& place, const call& limits) {
 void mysql_engine::start_await(const ticket& place, const call& limits,
                                completion<progress>& done) noexcept {
   auto bounded = limits;
-  bounded.deadline = std::min(limits.deadline, place.recheck_at);
+  bounded.deadline = std::min(limits.deadline, on_steady_clock(place.recheck_at));
   waits_.for_grant(place.owner.sequence, bounded,
                    [this, &place, &done](const std::optional<told_grant>& news) {
                      if (news && listener_) listener_->unwatch(place.owner.sequence);

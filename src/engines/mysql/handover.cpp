@@ -145,7 +145,7 @@ std::optional<entered> mysql_engine::look_ahead(connection& on, const request& a
   if (holders.empty() || std::ranges::any_of(holders, is_suspect)) return std::nullopt;
   entered out;
   out.what = entered::kind::waiting;
-  out.waiting = ticket{ask.name, ask.owner, 0, std::chrono::steady_clock::now() + longest_recheck};
+  out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + longest_recheck};
   if (std::ranges::any_of(holders, is_mine)) return out;  // the news is on its way
   const auto mine = std::ranges::find_if(tail, is_mine);
   if (mine == tail.end()) return std::nullopt;
@@ -153,8 +153,7 @@ std::optional<entered> mysql_engine::look_ahead(connection& on, const request& a
   if (is_first && tail.size() == length_of_tail) return std::nullopt;
   const auto first = std::ranges::min(holders, {}, &neighbour::expires);
   const auto over = std::chrono::microseconds{first.expires - first.now} + (is_first ? 1ms : 50ms);
-  out.waiting.recheck_at =
-      std::chrono::steady_clock::now() + std::min<nanoseconds>(longest_recheck, over);
+  out.waiting.recheck_at = clock_.now() + std::min<nanoseconds>(longest_recheck, over);
   if (session_.grace() == 0ns) return out;
   const auto& ahead = is_first ? holders.front() : *std::next(mine);
   const auto listener = listener_->watch(seq, ahead.is_present ? ahead.client : std::string{});

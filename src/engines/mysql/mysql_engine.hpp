@@ -147,6 +147,11 @@ class mysql_engine final : public blocking_engine {
   // While somebody waits, and nothing is held that must be renewed, nobody else would notice that the session ended.
   void look_after_session() noexcept;
   void plan_look_after_session(nanoseconds after) noexcept;
+  // Tickets are looked at again by the engine's clock, which counts a suspended machine; threads sleep by another.
+  steady_time on_steady_clock(steady_time when) const {
+    if (when == steady_time::max()) return when;
+    return std::chrono::steady_clock::now() + (when - clock_.now());
+  }
   void read_mail() noexcept;
   void sweep(const call& limits) noexcept;
   void forget_session(std::string_view client, const call& limits) noexcept;

@@ -328,7 +328,8 @@ void connections::pending_reply::on_reply(result<std::string_view> frames) noexc
 // An answer to anything sent behind them says that they have been served.
 bool connections::passing::begin() {
   for (auto* lane : over_)
-    in_.post(*lane, command({"PING"}), how_.limits, {}, [this](const result<answer>&) {
+    in_.post(*lane, command({"PING"}), how_.limits, {}, [this](const result<answer>& got) {
+      if (!got) failed_ = true;
       if (left_.fetch_sub(1) != 1) return;
       if (how_.blocks) return bed_.set(1);
       caller_.resume();

@@ -124,7 +124,7 @@ class connections {
   asking ask(lane& over, command& what, std::string_view name, const invocation& how,
              sends when = sends::soon) noexcept;
 
-  // co_await: until the server has served all that was sent over these connections before, or they have failed.
+  // co_await: until the server has served all that was sent over these connections before. False: one has failed.
   class passing;
   passing pass(std::set<lane*> over, const invocation& how);
 
@@ -281,7 +281,7 @@ class connections::passing {
     caller_ = caller;
     if (!begin()) caller.resume();
   }
-  void await_resume() const noexcept {}
+  bool await_resume() const noexcept { return !failed_; }
 
  private:
   // On all of them at the same time. False: all answers are there already. If not, the last one goes on, perhaps
@@ -292,6 +292,7 @@ class connections::passing {
   const std::set<lane*> over_;
   const invocation& how_;
   std::atomic<std::size_t> left_;  // unanswered ones, and begin()
+  std::atomic<bool> failed_{false};
   std::coroutine_handle<> caller_{};
   support::parker bed_;
 };

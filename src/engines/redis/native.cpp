@@ -165,7 +165,11 @@ operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks
     if (!there) co_return std::move(there).error();
   }
   auto on = releasing(asks);
-  if (!on.empty()) co_await connections_->pass(std::move(on), how);
+  if (!on.empty()) {
+    // A connection has failed, perhaps because we are closing: core takes them one after the other, if it still wants.
+    auto passed = connections_->pass(std::move(on), how);
+    if (!co_await passed) co_return std::vector<grant>{};
+  }
   auto what = enter_all_command(asks);
   const auto sent = send_now();
   const auto got = co_await connections_->ask(connections_->of(name), what, name, how);

@@ -28,11 +28,12 @@ manual_task take(mutex& lock, std::atomic<int>& served) {
 }
 
 TEST(client_core_test, finished_coroutine_leaves_no_timer) {
+  std::atomic<int> served{0};
+  std::list<manual_task>
+      tasks;  // they go after the client, whose thread may still be in the last of them
   const auto a = client::open("memory:timers");
   mutex lock{a, "stock"};
   auto held = lock.acquire();
-  std::atomic<int> served{0};
-  std::list<manual_task> tasks;
   for (int i = 0; i < 200; ++i) tasks.push_back(take(lock, served));
   for (auto& one : tasks) one.start();
   EXPECT_EQ(a.core()->timers(), 200U);
@@ -139,12 +140,13 @@ manual_task be_refused(mutex& lock, std::atomic<int>& refused) {
 
 TEST(client_core_test, queue_of_any_length_is_refused_without_a_deep_stack) {
   constexpr int count = 20'000;
+  std::atomic<int> refused{0};
+  std::list<manual_task>
+      tasks;  // they go after the client, whose thread may still be in the last of them
   const auto plan = std::make_shared<faults>();
   const auto a = open_flaky("memory:refused", plan, {.handoff_limit = 0});
   mutex lock{a, "stock"};
   auto held = lock.acquire();
-  std::atomic<int> refused{0};
-  std::list<manual_task> tasks;
   for (int i = 0; i < count; ++i) tasks.push_back(be_refused(lock, refused));
   for (auto& one : tasks) one.start();
   plan->deny_enters = faults::always;

@@ -49,7 +49,7 @@ void async_machine<T>::issue(step what) {
   limits_.deadline = this->core().on_steady_clock(limits_.deadline);
   switch (what) {
     case step::enter:
-      this->core().forget_early_loss(machine_->ask().owner);
+      this->core().losses_told_early().take(machine_->ask().owner);  // not about what this brings
       return store.start_enter(machine_->ask(), limits_, *this);
     case step::await:
       return store.start_await(machine_->place(), limits_, *this);

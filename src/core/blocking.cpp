@@ -29,7 +29,7 @@ result<grant> drive(client_core& core, acquire_machine& machine,
     limits.deadline = core.on_steady_clock(limits.deadline);
     switch (next) {
       case step::enter: {
-        core.forget_early_loss(machine.ask().owner);
+        core.losses_told_early().take(machine.ask().owner);  // not about what this brings
         auto answer = store.enter(machine.ask(), limits);
         next = machine.on_entered(std::move(answer), now());
         break;

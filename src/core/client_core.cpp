@@ -431,13 +431,7 @@ void client_core::on_lost(std::span<const owner_id> owners, std::string_view why
   std::ranges::sort(sorted);
   const auto unknown = lose_those(sorted, why);
   if (unknown.empty()) return;
-  {
-    std::lock_guard locked{guard_};
-    drop_old_early_losses();
-    for (const auto& owner : unknown)
-      early_losses_.push_back({owner, std::string{why}, clock_->now()});
-    early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
-  }
+  early_losses_.note(unknown, why, clock_->now(), 2 * options_.call_timeout);
   lose_those(unknown, why);
 }
 
@@ -456,36 +450,6 @@ std::vector<owner_id> client_core::lose_those(std::span<const owner_id> sorted,
   std::vector<owner_id> out;
   std::ranges::set_difference(sorted, found, std::back_inserter(out));
   return out;
-}
-
-void client_core::forget_early_loss(const owner_id& owner) noexcept {
-  if (!has_early_losses()) return;
-  std::lock_guard locked{guard_};
-  std::erase_if(early_losses_, [&](const auto& one) { return one.owner == owner; });
-  early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
-}
-
-bool client_core::lose_if_lost_early(hold& who, const owner_id& owner) noexcept {
-  std::string why;
-  {
-    std::lock_guard locked{guard_};
-    drop_old_early_losses();
-    const auto at = std::ranges::find(early_losses_, owner, &early_loss::owner);
-    if (at == early_losses_.end()) return false;
-    why = std::move(at->why);
-    early_losses_.erase(at);
-    early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
-  }
-  who.lose(owner, why);
-  return true;
-}
-
-// REQUIRES: guard_. Most are of grants that were given back at the same moment: nobody asks about those any more.
-void client_core::drop_old_early_losses() {
-  const auto now = clock_->now();
-  const auto kept = 2 * options_.call_timeout;
-  std::erase_if(early_losses_, [&](const auto& one) { return now - one.told > kept; });
-  early_loss_count_.store(early_losses_.size(), std::memory_order_seq_cst);
 }
 
 }  // namespace holdfast::core

@@ -5,6 +5,7 @@
 #include <holdfast/options.hpp>
 
 #include "core/driver.hpp"
+#include "core/early_losses.hpp"
 #include "core/hold.hpp"
 #include "core/mender.hpp"
 #include "core/metrics.hpp"
@@ -137,23 +138,10 @@ class client_core final : public engine_listener, public std::enable_shared_from
   metrics snapshot();
 
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override;
-  // The store may tell of a loss before the answer that brought the grant has reached its hold. Whoever makes a grant
-  // visible asks this afterwards.
-  bool has_early_losses() const noexcept {
-    return early_loss_count_.load(std::memory_order_seq_cst) != 0;
-  }
-  bool lose_if_lost_early(hold& who, const owner_id& owner) noexcept;
-  // Before an owner asks again: what was told before that is not about what the answer may bring.
-  void forget_early_loss(const owner_id& owner) noexcept;
+  early_losses& losses_told_early() noexcept { return early_losses_; }
 
  private:
-  struct early_loss {
-    owner_id owner;
-    std::string why;
-    steady_time told;
-  };
   std::vector<owner_id> lose_those(std::span<const owner_id> sorted, std::string_view why);
-  void drop_old_early_losses();
   // The end of a client, for the thread that waits for it.
   struct ending {
     std::mutex guard;
@@ -187,8 +175,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   std::vector<std::weak_ptr<hold>> holds_;
   std::size_t dead_holds_ = 0;
   std::uint64_t retired_acquired_ = 0, retired_released_ = 0;
-  std::vector<early_loss> early_losses_;  // under guard_
-  std::atomic<std::size_t> early_loss_count_{0};
+  early_losses early_losses_;
 
   std::unique_ptr<engine> engine_;
   const capabilities* caps_ = nullptr;

@@ -57,8 +57,10 @@ void hold::won_alone(const grant& won, const acquire_options& options, steady_ti
   look_for_early_loss(won.owner);
 }
 
-void hold::look_for_early_loss(const owner_id& owner) noexcept {
-  if (core->has_early_losses()) core->lose_if_lost_early(*this, owner);
+bool hold::look_for_early_loss(const owner_id& owner) noexcept {
+  const auto why = core->losses_told_early().take(owner);
+  if (why) lose(owner, *why);
+  return why.has_value();
 }
 
 bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcept {
@@ -253,7 +255,7 @@ bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
     renew_at.store(from + with.ttl.count() / 3, std::memory_order_relaxed);
     core->due_at(from + with.ttl.count() / 3);
   }
-  return !core->has_early_losses() || !core->lose_if_lost_early(*this, with.owner);
+  return !look_for_early_loss(with.owner);
 }
 
 std::optional<tenure> hold::reenter(std::uint64_t generation) noexcept {

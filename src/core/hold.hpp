@@ -139,7 +139,7 @@ struct hold : std::enable_shared_from_this<hold> {
   // The next renewal is due then, if it is still about us.
   void renew_again(const owner_id& owner, steady_time when) noexcept;
   // After publish(), and after the observer was told of it: was its loss told already?
-  void look_for_early_loss(const owner_id& owner) noexcept;
+  bool look_for_early_loss(const owner_id& owner) noexcept;
   // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile, or its validity
   // has ended: no must stay no.
   bool replace(std::uint64_t generation, const grant& with) noexcept;

@@ -1,5 +1,6 @@
 #include "engines/etcd/engine.hpp"
 
+#include "engines/common/server_clock.hpp"
 #include "engines/etcd/etcd_engine.hpp"
 
 #include <fmt/format.h>
@@ -25,8 +26,8 @@ capabilities describe_engine(const settings& how, nanoseconds session) {
   caps.fencing = fencing_strength::strict;
   caps.min_ttl = 100ms;
   caps.max_ttl = std::chrono::hours{24 * 30};
-  caps.drift_ppm = 10'000;
-  caps.margin = 2ms;
+  caps.drift_ppm = server_drift_ppm;
+  caps.margin = server_margin;
   caps.dead_holder_bound = session + expiry_takes;
   caps.expiry_slack = session + expiry_takes;
   caps.longest_validity = session;

@@ -1,5 +1,6 @@
 #include "engines/etcd/session.hpp"
 
+#include "engines/common/server_clock.hpp"
 #include "engines/etcd/requests.hpp"
 #include "support/parker.hpp"
 
@@ -14,8 +15,6 @@ namespace holdfast::engines::etcd {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr std::int64_t drift_ppm = 10'000;  // as the capabilities say
 
 std::int64_t random_id() {
   std::uint64_t out = 0;
@@ -38,7 +37,8 @@ question revocation(std::int64_t id) {
 // takes that off the ttl of the grant, too.)
 steady_time lease_view::believed_from(steady_time sent, nanoseconds asked) const noexcept {
   const auto believed = believed_ttl(asked);
-  const auto trusted = believed == ttl ? ttl : ttl - ttl / 1'000'000 * drift_ppm;
+  const auto trusted =
+      believed == ttl ? ttl : ttl - ttl / 1'000'000 * std::int64_t{server_drift_ppm};
   return std::min(sent, proven + trusted - believed);
 }
 

@@ -10,6 +10,7 @@
 // them.
 #pragma once
 
+#include "engines/common/server_clock.hpp"
 #include "engines/common/session_belief.hpp"
 
 #include <holdfast/types.hpp>
@@ -22,9 +23,6 @@
 #include <unordered_map>
 
 namespace holdfast::engines::mysql {
-
-// Taken off every ttl for clocks that differ in speed, in parts per million.
-inline constexpr unsigned drift_ppm = 10'000;
 
 // When something was asked for, and which session had begun by then. Read before the question is sent.
 struct asking {
@@ -93,7 +91,7 @@ class beliefs {
 inline beliefs::word beliefs::believed(const sight& what, nanoseconds ttl) const {
   if (attention_ == nanoseconds::zero() || ttl <= attention_)
     return {what.asked.at + what.left - ttl, ttl};  // core takes the drift off
-  auto end = what.asked.at + what.left - what.left / 1'000'000 * std::int64_t{drift_ppm};
+  auto end = what.asked.at + what.left - what.left / 1'000'000 * std::int64_t{server_drift_ppm};
   auto present = what.asked.at + what.left - ttl;  // then it was written, or later
   if (const auto proven = sessions_.proven_at(what.asked.session); proven != steady_time{})
     present = std::max(present, proven);

@@ -1,6 +1,7 @@
 // Opening, closing, and what the engine promises.
 #include "engines/mysql/engine.hpp"
 
+#include "engines/common/server_clock.hpp"
 #include "engines/mysql/errors.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
@@ -195,8 +196,8 @@ capabilities describe(const session& with) {
   caps.fencing = fencing_strength::strict;
   caps.min_ttl = 50ms;
   caps.max_ttl = std::chrono::hours{24 * 365};
-  caps.drift_ppm = drift_ppm;
-  caps.margin = 2ms;
+  caps.drift_ppm = server_drift_ppm;
+  caps.margin = server_margin;
   caps.expiry_slack = 250ms;
   describe_presence(with, caps);
   caps.exclusion =

@@ -1,7 +1,7 @@
 #include "engines/redis/compat_layout.hpp"
 
+#include "engines/common/server_clock.hpp"
 #include "engines/redis/diagnose.hpp"
-
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -15,9 +15,6 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-// As in the native layout: that much may two clocks differ in speed.
-constexpr unsigned drift_ppm = 10'000;
-constexpr nanoseconds margin = 2ms;
 constexpr nanoseconds between_looks = 50ms;
 
 }  // namespace
@@ -34,8 +31,8 @@ capabilities compat_layout::common_caps(const settings& how) {
   caps.fencing = fencing_strength::best_effort;
   caps.min_ttl = 20ms;
   caps.max_ttl = std::chrono::hours{24 * 365};
-  caps.drift_ppm = drift_ppm;
-  caps.margin = margin;
+  caps.drift_ppm = server_drift_ppm;
+  caps.margin = server_margin;
   caps.expiry_slack = 100ms;
   return caps;
 }

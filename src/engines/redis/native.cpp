@@ -1,5 +1,6 @@
 #include "engines/redis/native.hpp"
 
+#include "engines/common/server_clock.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -15,10 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 using net::resp::value;
 
-// What a holder may take for granted is a hundredth less than the ttl: that much may two clocks differ in speed.
-constexpr unsigned drift_ppm = 10'000;
-constexpr nanoseconds margin = 2ms;
-
 capabilities describe(const settings& how) {
   capabilities caps;
   caps.engine = "redis";
@@ -30,8 +27,8 @@ capabilities describe(const settings& how) {
   caps.fencing = fencing_strength::best_effort;
   caps.min_ttl = 20ms;
   caps.max_ttl = std::chrono::hours{24 * 30};
-  caps.drift_ppm = drift_ppm;
-  caps.margin = margin;
+  caps.drift_ppm = server_drift_ppm;
+  caps.margin = server_margin;
   caps.expiry_slack = 50ms;
   if (how.grace > 0ns) {
     caps.dead_holder_bound = how.grace + how.grace / 4 + 250ms;

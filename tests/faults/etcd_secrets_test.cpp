@@ -3,7 +3,7 @@
 // tried; tokens that end are fetched anew without anybody noticing; the password comes out nowhere.
 #include "faults/canary.hpp"
 #include "faults/etcd_faults.hpp"
-#include "unit/net_certificates.hpp"
+#include "unit/net/certificates.hpp"
 
 #include "support/temp_dir.hpp"
 

@@ -4,7 +4,7 @@
 #include "faults/canary.hpp"
 #include "faults/fake_redis.hpp"
 #include "faults/faults.hpp"
-#include "unit/net_certificates.hpp"
+#include "unit/net/certificates.hpp"
 
 #include "support/temp_dir.hpp"
 

@@ -108,7 +108,7 @@ struct alignas(64) session {
 };
 
 // glibc keeps owner and flags in the first word of a robust mutex, as the kernel wants it. We read it to
-// tell the living from the dead, and sleep on it. tests/unit/file_session.cpp kills a child to check it.
+// tell the living from the dead, and sleep on it. tests/unit/engines/file/session_test.cpp kills a child to check it.
 static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0 && sizeof(int) == 4);
 
 // ---- shards

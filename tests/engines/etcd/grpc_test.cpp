@@ -3,7 +3,7 @@
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "grpc_server.hpp"
+#include "unit/grpc/server.hpp"
 #include "support/etcd_server.hpp"
 #include "support/expect.hpp"
 

@@ -1,6 +1,6 @@
 // The layouts that Redis locks share with programs of others: what we write is what they expect, what they write
 // keeps us out, and what is theirs we do not touch. The others are played by raw commands. Here: one key per lock.
-#include "redis_layouts.hpp"
+#include "layouts.hpp"
 
 #include <array>
 #include <vector>

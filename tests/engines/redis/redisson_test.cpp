@@ -1,6 +1,6 @@
 // The layout of Redisson: locks, semaphores and latches that Java programs use together with us. Java is played by raw
 // commands.
-#include "redis_layouts.hpp"
+#include "layouts.hpp"
 
 #include <fstream>
 #include <sstream>

@@ -2,7 +2,7 @@
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "grpc_server.hpp"
+#include "unit/grpc/server.hpp"
 #include "support/expect.hpp"
 #include "support/wait_until.hpp"
 

@@ -9,7 +9,7 @@
 #include "grpc/channel.hpp"
 #include "grpc/wire.hpp"
 
-#include "net_line_server.hpp"
+#include "unit/net/line_server.hpp"
 
 #include <nghttp2/nghttp2.h>
 

@@ -4,7 +4,7 @@
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "net_line_server.hpp"
+#include "unit/net/line_server.hpp"
 #include "support/wait_until.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // One connection, many callers: calls that nobody waits for, alone, mixed with others, and in storms.
-#include "net_channel_fixture.hpp"
+#include "unit/net/channel_fixture.hpp"
 
 #include <gtest/gtest.h>
 

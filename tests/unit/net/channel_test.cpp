@@ -1,5 +1,5 @@
 // One connection, many callers: whose answer is whose; what is pushed to no caller; and how a connection ends.
-#include "net_channel_fixture.hpp"
+#include "unit/net/channel_fixture.hpp"
 #include "support/expect.hpp"
 #include "support/temp_dir.hpp"
 

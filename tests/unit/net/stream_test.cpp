@@ -4,8 +4,8 @@
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "net_certificates.hpp"
-#include "net_line_server.hpp"
+#include "unit/net/certificates.hpp"
+#include "unit/net/line_server.hpp"
 #include "support/expect.hpp"
 #include "support/temp_dir.hpp"
 #include "support/wait_until.hpp"

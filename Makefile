@@ -35,16 +35,15 @@ test:  ## build and run all tests
 
 check: format-check lint asan tsan  ## format, warnings of clang, clang-tidy, include rule, sanitizers
 
-# What fits into every run of CI: all of it is part of `make check`, on fewer rows and files. Sanitizers slow a busy
-# machine down until a test's patience ends, so a test may be tried twice here; `make check` tries once.
+# What fits into every run of CI: all of it is part of `make check`, on fewer rows and files.
 QUICK_ROWS ?= memory|file|redis
 quick-check: format-check  ## the part of check that takes about a quarter of an hour
 	@tools/setup build test check
 	@$(call configure_and_build,clang)
-	@ctest --preset clang-asan --parallel $(JOBS) --repeat until-pass:2 --tests-regex '^unit|/($(QUICK_ROWS))$$'
+	@tools/sanitized-tests --preset clang-asan --parallel $(JOBS) --tests-regex '^unit|^engines\.(layouts|redis)|/($(QUICK_ROWS))$$'
 	@tools/lint build/clang $(JOBS) HEAD~10
 	@$(call configure_and_build,tsan-core)
-	@$(fixed_addresses) ctest --preset tsan-core --parallel $(JOBS) --repeat until-pass:2
+	@$(fixed_addresses) tools/sanitized-tests --preset tsan-core --parallel $(JOBS)
 
 format:  ## format the sources in place
 	@tools/setup check

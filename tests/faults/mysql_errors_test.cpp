@@ -311,7 +311,7 @@ TEST_F(mysql_errors, tls_is_verified) {
       << "whom to trust?";
   temp_dir dir;
   const certificate_authority other{dir.path()};
-  EXPECT_TRUE(fails_with(client::try_open(at + "&ssl_ca=" + other.file()), errc::misconfigured));
+  EXPECT_TRUE(fails_with(client::try_open(at + "&ca_file=" + other.file()), errc::misconfigured));
   const auto plain = client::try_open(at + "&tls=off");
   ASSERT_FALSE(plain);
   EXPECT_TRUE(plain.error().code() == errc::denied || plain.error().code() == errc::misconfigured)
@@ -385,7 +385,7 @@ TEST_F(mysql_errors, addresses_are_checked) {
        {"mysql:", "mysql://host", "mysql://host/", "mysql://a,b/db", "mysql://host/a/b",
         "mysql://host/db?grace=10ms", "mysql://host/db?wait=poll&grace=1s",
         "mysql://host/db?wait=maybe", "mysql://host/db?tls=maybe",
-        "mysql://host/db?tls=off&ssl_ca=x", "mysql://host/db?socket=relative",
+        "mysql://host/db?tls=off&ca_file=x", "mysql://host/db?socket=relative",
         "mysql://host/db?connections=0", "mysql://host/db?create=2", "mysql://host/db?no=1"})
     EXPECT_TRUE(fails_with(client::try_open(wrong), errc::misconfigured)) << wrong;
 }

@@ -157,7 +157,7 @@ bool mariadb_server::answers() const {
 
 std::string mariadb_server::url(std::string_view more) const {
   return fmt::format("mysql://holdfast@127.0.0.1:{}/holdfast?create=1{}{}{}", port(),
-                     how_.tls ? "&ssl_ca=" + ca_file_ : std::string{}, more.empty() ? "" : "&",
+                     how_.tls ? "&ca_file=" + ca_file_ : std::string{}, more.empty() ? "" : "&",
                      more);
 }
 

@@ -1,4 +1,6 @@
 // What the cluster tells about itself, and what that means for locks (`holdfast doctor`).
+#include "engines/common/doctor_checks.hpp"
+#include "engines/common/store_address.hpp"
 #include "engines/etcd/etcd_engine.hpp"
 
 #include "support/text.hpp"
@@ -21,8 +23,7 @@ constexpr double usual_quota =
 finding not_allowed(std::string_view about, const result<grpc::reply>& got,
                     std::string_view advice) {
   const auto why = got ? support::quoted(got->message, 100) : std::string{"no answer"};
-  return {level::note, std::string{about},
-          fmt::format("Cannot be looked at ({}). {}", why, advice)};
+  return not_allowed_to_look(about, why, advice);
 }
 
 struct member_status {
@@ -30,11 +31,6 @@ struct member_status {
   std::optional<rpc::StatusResponse> said;
   std::string why;  // not
 };
-
-std::string in_ms(nanoseconds length) {
-  const std::chrono::duration<double, std::milli> ms{length};
-  return ms < 10ms ? fmt::format("{:.2f} ms", ms.count()) : fmt::format("{:.0f} ms", ms.count());
-}
 
 finding check_version(const std::vector<member_status>& members) {
   std::vector<std::string> versions;
@@ -154,16 +150,10 @@ finding check_users(const settings& how, bool auth_off) {
       "for a user with just enough rights."};
 }
 
-finding check_encryption(const settings& how) {
-  if (how.where.front().use_tls)
-    return {level::good, "encryption", "TLS; certificate and name are verified."};
-  const bool local = std::ranges::all_of(how.where, [](const net::address& one) {
-    return one.host == "localhost" || one.host == "::1" || one.host.starts_with("127.");
-  });
-  if (local) return {level::good, "encryption", "Plain text, which does not leave this machine."};
-  return {level::warning, "encryption",
-          "Plain text over the network: password and locks can be read and changed on the way. Use "
-          "etcds://."};
+finding check_transport(const settings& how) {
+  const bool is_local = std::ranges::all_of(
+      how.where, [](const net::address& member) { return is_this_machine(member.host); });
+  return check_encryption({how.where.front().use_tls, is_local, "etcds://"});
 }
 
 finding check_session(const settings& how, const std::optional<lease_view>& lease) {
@@ -175,18 +165,6 @@ finding check_session(const settings& how, const std::optional<lease_view>& leas
                         format_duration(how.session), format_duration(lease->ttl))};
   return {level::good, "session",
           fmt::format("{}: dead holders are noticed after that.", format_duration(lease->ttl))};
-}
-
-finding check_round_trip(std::vector<nanoseconds> took, nanoseconds session) {
-  if (took.empty())
-    return {level::bad, "round trip", "The cluster does not answer a consistent read."};
-  std::ranges::sort(took);
-  const auto spoken = fmt::format("{} in the middle of {}, {} at worst, agreed by the majority.",
-                                  in_ms(took[took.size() / 2]), took.size(), in_ms(took.back()));
-  if (took.back() > session / 10)
-    return {level::warning, "round trip",
-            spoken + " That is much for such a session; a longer ?session= is safer."};
-  return {level::note, "round trip", spoken};
 }
 
 }  // namespace
@@ -224,8 +202,8 @@ result<std::vector<finding>> etcd_engine::diagnose(const call& limits) {
       check_size(members),
       check_session(how_, session_->current()),
       check_users(how_, cluster_->is_auth_off()),
-      check_encryption(how_),
-      check_round_trip(std::move(took), how_.session),
+      check_transport(how_),
+      check_round_trips(std::move(took), {nanoseconds{how_.session} / 10, "session", how_.session}),
   };
 }
 

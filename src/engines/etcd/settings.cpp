@@ -1,11 +1,8 @@
 #include "engines/etcd/settings.hpp"
 
-#include "support/secret.hpp"
+#include "engines/common/store_address.hpp"
 
 #include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
 
 namespace holdfast::engines::etcd {
 
@@ -15,38 +12,23 @@ using namespace std::chrono_literals;
 
 constexpr std::uint16_t usual_port = 2379;
 constexpr std::size_t longest_prefix = 256;
-constexpr std::array tls_options{"ca_file", "cert_file", "key_file", "server_name"};
-
-error bad(const store_url& url, std::string_view what) {
-  return {errc::misconfigured, fmt::format("The store address {} {}", url.str(), what)};
-}
-
-std::string text_option(const store_url& url, std::string_view key, std::string fallback = {}) {
-  const auto* given = url.find(key);
-  if (given != nullptr) return *given;
-  return fallback;
-}
 
 result<void> read_places(const store_url& url, settings& out) {
   if (url.endpoints().empty())
-    return bad(url, "must name at least one member of the cluster: etcd://a,b,c/prefix.");
+    return bad_address(url, "must name at least one member of the cluster: etcd://a,b,c/prefix.");
   const bool use_tls = url.scheme() == "etcds";
-  const bool has_tls_option = std::ranges::any_of(
-      tls_options, [&](const char* option) { return url.find(option) != nullptr; });
-  if (has_tls_option && !use_tls) return bad(url, "has options for TLS, but TLS is etcds://.");
   for (const auto& at : url.endpoints()) {
-    net::address one;
-    one.host = at.host;
-    one.port = at.port.value_or(usual_port);
-    one.use_tls = use_tls;
-    one.tls.ca_file = text_option(url, "ca_file");
-    one.tls.certificate = text_option(url, "cert_file");
-    one.tls.key = text_option(url, "key_file");
-    one.tls.server_name = text_option(url, "server_name", at.host);
+    auto tls = read_tls_files(url, use_tls, at.host, "TLS is etcds://");
+    if (!tls) return std::move(tls).error();
+    net::address member;
+    member.host = at.host;
+    member.port = at.port.value_or(usual_port);
+    member.use_tls = use_tls;
+    member.tls = {tls->ca_file, tls->cert_file, tls->key_file, tls->server_name};
     const bool is_ipv6 = at.host.find(':') != std::string::npos;
-    out.names.push_back(is_ipv6 ? fmt::format("[{}]:{}", one.host, one.port)
-                                : fmt::format("{}:{}", one.host, one.port));
-    out.where.push_back(std::move(one));
+    out.names.push_back(is_ipv6 ? fmt::format("[{}]:{}", member.host, member.port)
+                                : fmt::format("{}:{}", member.host, member.port));
+    out.where.push_back(std::move(member));
   }
   return {};
 }
@@ -58,8 +40,8 @@ result<void> read_prefix(const store_url& url, settings& out) {
   auto prefix = url.path().substr(1);
   while (!prefix.empty() && prefix.back() == '/') prefix.pop_back();
   if (prefix.size() > longest_prefix)
-    return bad(url, fmt::format("has a prefix of more than {} bytes.", longest_prefix));
-  if (prefix.empty()) return bad(url, "has a prefix of slashes only.");
+    return bad_address(url, fmt::format("has a prefix of more than {} bytes.", longest_prefix));
+  if (prefix.empty()) return bad_address(url, "has a prefix of slashes only.");
   out.root = prefix + "/";
   return {};
 }
@@ -68,7 +50,7 @@ result<void> read_session(const store_url& url, settings& out) {
   auto session = url.duration("session", 10s, 1s, 1h);
   if (!session) return std::move(session).error();
   if (*session % 1s != 0ns)
-    return bad(url, "must have a session of whole seconds; etcd knows no others.");
+    return bad_address(url, "must have a session of whole seconds; etcd knows no others.");
   out.session = std::chrono::duration_cast<std::chrono::seconds>(*session);
   return {};
 }
@@ -82,17 +64,15 @@ result<settings> read_settings(const store_url& url) {
     return std::move(known).error();
   settings out;
   out.url = url.str();
-  out.user = url.user();
   for (const auto& read : {read_places, read_prefix, read_session})
     if (auto ok = read(url, out); !ok) return std::move(ok).error();
-  auto password = support::password_for(url);
-  if (!password) return std::move(password).error();
-  out.password = std::move(*password);
-  if (!out.user.empty() && out.password.empty())
-    return bad(url, "names a user but no password; give it by password_file or password_env.");
+  auto who = read_login(url);
+  if (!who) return std::move(who).error();
+  out.user = std::move(who->user);
+  out.password = std::move(who->password);
   if (out.user.empty() && (url.has_secret() || url.find("password_file") != nullptr ||
                            url.find("password_env") != nullptr))
-    return bad(url, "has a password but no user; etcd wants both: etcd://user@host.");
+    return bad_address(url, "has a password but no user; etcd wants both: etcd://user@host.");
   return out;
 }
 

@@ -1,4 +1,6 @@
 // Looks at the real server: does its configuration keep what the capabilities promise?
+#include "engines/common/doctor_checks.hpp"
+#include "engines/common/store_address.hpp"
 #include "engines/mysql/mysql_engine.hpp"
 
 #include <fmt/format.h>
@@ -110,14 +112,8 @@ result<facts> ask(connection& on) {
   return out;
 }
 
-std::string in_ms(nanoseconds length) {
-  const std::chrono::duration<double, std::milli> ms{length};
-  return ms < 10ms ? fmt::format("{:.2f} ms", ms.count()) : fmt::format("{:.0f} ms", ms.count());
-}
-
 bool is_local(const settings& how) {
-  return !how.socket.empty() || how.host == "localhost" || how.host == "::1" ||
-         how.host.starts_with("127.");
+  return !how.socket.empty() || is_this_machine(how.host);
 }
 
 // Each check looks at one thing, and knows what it means for locks.
@@ -210,22 +206,14 @@ finding check_rights(const view& at) {
   return {level::good, "rights", "The user may use the tables, and is not an administrator."};
 }
 
-finding check_encryption(const view& at) {
+finding check_transport(const view& at) {
   const auto cipher = at.server.said(at.server.status, "Ssl_cipher");
-  if (!cipher.empty())
-    return {level::good, "encryption",
-            fmt::format("TLS ({}); certificate and name are verified.", cipher)};
-  if (is_local(at.how))
-    return {level::good, "encryption", "Plain text, which does not leave this machine."};
-  return {level::warning, "encryption",
-          "Plain text over the network: locks can be read and changed on the way. Use tls=on."};
+  return check_encryption({!cipher.empty(), is_local(at.how), "tls=on", cipher});
 }
 
 finding check_clock(const view& at) {
   const auto off = at.server.clock_ahead < 0ns ? -at.server.clock_ahead : at.server.clock_ahead;
-  const auto measured = fmt::format("The server's clock is {} {} ours (give or take {}).",
-                                    in_ms(off), at.server.clock_ahead < 0ns ? "behind" : "ahead of",
-                                    in_ms(at.server.clock_unsure));
+  const auto measured = clock_difference(at.server.clock_ahead, at.server.clock_unsure);
   if (off <= 1s + at.server.clock_unsure) return {level::good, "clock", measured};
   return {
       level::note, "clock",
@@ -234,17 +222,8 @@ finding check_clock(const view& at) {
 }
 
 finding check_round_trip(const view& at) {
-  const auto median = at.server.round_trips[at.server.round_trips.size() / 2];
-  const auto worst = at.server.round_trips.back();
-  const auto measured = fmt::format("{} (half of {} are faster), the slowest {}.", in_ms(median),
-                                    at.server.round_trips.size(), in_ms(worst));
-  if (at.with.grace() > 0ns && worst > at.with.grace() / 3)
-    return {level::warning, "round trip",
-            fmt::format("{} That is much for a grace of {}: leases may be lost for no other "
-                        "reason. Choose a longer "
-                        "?grace=.",
-                        measured, format_duration(at.with.grace()))};
-  return {level::note, "round trip", measured};
+  const auto grace = at.with.grace();
+  return check_round_trips(at.server.round_trips, {grace / 3, "grace", grace});
 }
 
 finding check_connections(const view& at) {
@@ -264,7 +243,7 @@ finding check_connections(const view& at) {
 
 constexpr std::array checks{&check_version,    &check_writable,   &check_tables,
                             &check_durability, &check_binlog,     &check_galera,
-                            &check_waiting,    &check_rights,     &check_encryption,
+                            &check_waiting,    &check_rights,     &check_transport,
                             &check_clock,      &check_round_trip, &check_connections};
 
 }  // namespace

@@ -45,7 +45,7 @@ constexpr std::array meanings{
             "logging in failed on this side, before the server had its say"},
     meaning{other_protocol, errc::protocol, "what listens there speaks another protocol"},
     meaning{no_tls, errc::misconfigured,
-            "TLS failed: check ssl_ca, and that the certificate is for this host"},
+            "TLS failed: check ca_file, and that the certificate is for this host"},
     meaning{no_such_database, errc::misconfigured, "there is no such database: create it"},
     meaning{ER_NO_SUCH_TABLE, errc::misconfigured,
             "its tables are missing: run what `holdfast schema mysql` prints, or add create=1 to "

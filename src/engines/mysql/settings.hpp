@@ -12,7 +12,7 @@
 //   password_file= password_env=     where the password is
 //   tls=auto|on|off     auto: off for a socket or a loopback address, on otherwise. On means verified: the
 //                       certificate and the host's name in it
-//   ssl_ca= ssl_cert= ssl_key=       whom to trust, who we are
+//   ca_file= cert_file= key_file=    whom to trust, who we are
 #pragma once
 
 #include <holdfast/url.hpp>

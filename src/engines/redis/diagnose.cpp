@@ -1,5 +1,7 @@
 #include "engines/redis/diagnose.hpp"
 
+#include "engines/common/doctor_checks.hpp"
+#include "engines/common/store_address.hpp"
 #include "engines/redis/server_info.hpp"
 #include "support/text.hpp"
 
@@ -16,27 +18,15 @@ namespace {
 using namespace std::chrono_literals;
 using level = finding::level;
 
-std::string in_ms(nanoseconds length) {
-  const std::chrono::duration<double, std::milli> ms{length};
-  return ms < 10ms ? fmt::format("{:.2f} ms", ms.count()) : fmt::format("{:.0f} ms", ms.count());
-}
-
-finding not_allowed(std::string_view about, std::string_view refused, std::string_view advice) {
-  return {level::note, std::string{about},
-          fmt::format("Not allowed to look ({} is refused). {}", refused, advice)};
-}
-
-bool is_local(const settings& how) {
-  const auto& host = how.where.host;
-  return how.where.is_unix || host == "localhost" || host == "::1" || host.starts_with("127.");
-}
+bool is_local(const settings& how) { return how.where.is_unix || is_this_machine(how.where.host); }
 
 // Each check looks at one thing, and knows what it means for locks.
 
 finding check_version(const server_info& server, const settings&) {
   const auto version = server.said("redis_version");
   if (!version)
-    return not_allowed("version", "INFO", "It must be Redis 6.0 or newer; 6.2 and 7 are better.");
+    return not_allowed_to_look("version", "INFO is refused",
+                               "It must be Redis 6.0 or newer; 6.2 and 7 are better.");
   int major = 0, minor = 0;
   const auto* end = version->data() + version->size();
   const auto dot = std::from_chars(version->data(), end, major).ptr;
@@ -50,7 +40,7 @@ finding check_version(const server_info& server, const settings&) {
 
 finding check_role(const server_info& server, const settings&) {
   const auto role = server.said("role");
-  if (!role) return not_allowed("role", "INFO", "It must be the master.");
+  if (!role) return not_allowed_to_look("role", "INFO is refused", "It must be the master.");
   if (*role != "master")
     return {
         level::bad, "role",
@@ -63,7 +53,7 @@ finding check_role(const server_info& server, const settings&) {
 
 finding check_cluster(const server_info& server, const settings&) {
   const auto enabled = server.number("cluster_enabled");
-  if (!enabled) return not_allowed("cluster mode", "INFO", "It must be off.");
+  if (!enabled) return not_allowed_to_look("cluster mode", "INFO is refused", "It must be off.");
   if (*enabled != 0)
     return {
         level::bad, "cluster mode",
@@ -79,7 +69,8 @@ finding check_eviction(const server_info& server, const settings&) {
   if (!policy) policy = server.set_to("maxmemory-policy");
   if (!most) most = server.number_set_to("maxmemory");
   if (!policy || !most)
-    return not_allowed(about, "INFO", "It must be noeviction, or there must be no maxmemory.");
+    return not_allowed_to_look(about, "INFO is refused",
+                               "It must be noeviction, or there must be no maxmemory.");
   if (*policy == "noeviction")
     return {level::good, std::string{about},
             *most == 0
@@ -122,8 +113,8 @@ finding check_persistence(const server_info& server, const settings&) {
       "next renewal; tokens go on rising";
   const auto aof = server.number("aof_enabled");
   if (!aof)
-    return not_allowed("persistence", "INFO",
-                       "Use AOF (appendonly yes), or a restart forgets locks.");
+    return not_allowed_to_look("persistence", "INFO is refused",
+                               "Use AOF (appendonly yes), or a restart forgets locks.");
   if (server.said("aof_last_write_status").value_or("ok") != "ok" ||
       server.said("rdb_last_bgsave_status").value_or("ok") != "ok")
     return {level::warning, "persistence",
@@ -149,7 +140,8 @@ finding check_persistence(const server_info& server, const settings&) {
 finding check_replication(const server_info& server, const settings& how) {
   const auto replicas = server.number("connected_slaves");
   if (!replicas)
-    return not_allowed("replication", "INFO", "With replicas, see wait_replicas in the guide.");
+    return not_allowed_to_look("replication", "INFO is refused",
+                               "With replicas, see wait_replicas in the guide.");
   const auto needed = server.number_set_to("min-replicas-to-write").value_or(0);
   if (*replicas < static_cast<std::int64_t>(how.wait_replicas))
     return {level::bad, "replication",
@@ -205,8 +197,8 @@ finding check_rights(const server_info& server, const settings& how) {
 finding check_password(const server_info& server, const settings& how) {
   const bool came_without = how.password.empty() && server.user == "default";
   if (!came_without && !server.is_default_open)
-    return not_allowed("password", "ACL GETUSER",
-                       "We came with one. The user default must have one, too, or be off.");
+    return not_allowed_to_look("password", "ACL GETUSER is refused",
+                               "We came with one. The user default must have one, too, or be off.");
   if (!came_without && !*server.is_default_open)
     return {level::good, "password", "Nobody comes in without one."};
   if (how.where.is_unix)
@@ -217,21 +209,13 @@ finding check_password(const server_info& server, const settings& how) {
           "Give it one, or switch it off."};
 }
 
-finding check_encryption(const server_info&, const settings& how) {
-  if (how.where.use_tls)
-    return {level::good, "encryption", "TLS; certificate and name are verified."};
-  if (is_local(how))
-    return {level::good, "encryption", "Plain text, which does not leave this machine."};
-  return {level::warning, "encryption",
-          "Plain text over the network: password and locks can be read and changed on the way. Use "
-          "rediss://."};
+finding check_transport(const server_info&, const settings& how) {
+  return check_encryption({how.where.use_tls, is_local(how), "rediss://"});
 }
 
 finding check_clock(const server_info& server, const settings& how) {
   const auto off = server.clock_ahead < 0ns ? -server.clock_ahead : server.clock_ahead;
-  const auto measured =
-      fmt::format("The server's clock is {} {} ours (give or take {}).", in_ms(off),
-                  server.clock_ahead < 0ns ? "behind" : "ahead of", in_ms(server.clock_unsure));
+  const auto measured = clock_difference(server.clock_ahead, server.clock_unsure);
   if (how.layout == "getset") {
     const bool is_far = off > 200ms + server.clock_unsure;
     return {is_far ? level::warning : level::good, "clock",
@@ -248,25 +232,15 @@ finding check_clock(const server_info& server, const settings& how) {
 }
 
 finding check_round_trip(const server_info& server, const settings& how) {
-  if (server.round_trips.empty()) return not_allowed("round trip", "PING", "");
-  const auto median = server.round_trips[server.round_trips.size() / 2];
-  const auto worst = server.round_trips.back();
-  const auto measured = fmt::format("{} in the middle of {}, {} at worst.", in_ms(median),
-                                    server.round_trips.size(), in_ms(worst));
-  if (how.layout == "native" && how.grace > 0ns && worst > how.grace / 3)
-    return {
-        level::warning, "round trip",
-        fmt::format("{} That is much for a grace of {}: leases may be lost for no other reason. "
-                    "Choose a longer ?grace=.",
-                    measured, format_duration(how.grace))};
-  return {level::note, "round trip", measured};
+  if (server.round_trips.empty()) return not_allowed_to_look("round trip", "PING is refused", "");
+  return check_round_trips(server.round_trips, {how.grace / 3, "grace", how.grace});
 }
 
 finding check_idle(const server_info& server, const settings&) {
   const auto timeout = server.number_set_to("timeout");
   const auto keepalive = server.number_set_to("tcp-keepalive");
   if (!timeout || !keepalive)
-    return not_allowed("idle connections", "CONFIG GET", "timeout 0 is best.");
+    return not_allowed_to_look("idle connections", "CONFIG GET is refused", "timeout 0 is best.");
   if (*timeout > 0)
     return {level::note, "idle connections",
             fmt::format(
@@ -300,8 +274,8 @@ finding check_messages(const server_info& server, const settings&) {
   const auto limits = server.set_to("client-output-buffer-limit");
   const auto most = limits ? pubsub_limit(*limits) : std::nullopt;
   if (!most)
-    return not_allowed("messages", "CONFIG GET",
-                       "client-output-buffer-limit pubsub should be at least 1mb, or 0.");
+    return not_allowed_to_look("messages", "CONFIG GET is refused",
+                               "client-output-buffer-limit pubsub should be at least 1mb, or 0.");
   if (*most > 0 && *most < (1 << 20))
     return {level::warning, "messages",
             fmt::format(
@@ -317,8 +291,8 @@ finding check_messages(const server_info& server, const settings&) {
 finding check_scripts(const server_info& server, const settings& how) {
   const auto limit = server.number_set_to("lua-time-limit");
   if (!limit)
-    return not_allowed("scripts of others", "CONFIG GET",
-                       "A script or command that runs long stops all locks of the server.");
+    return not_allowed_to_look("scripts of others", "CONFIG GET is refused",
+                               "A script or command that runs long stops all locks of the server.");
   const bool counts = how.layout == "native" && how.grace > 0ns;
   return {
       level::note, "scripts of others",
@@ -331,8 +305,8 @@ finding check_scripts(const server_info& server, const settings& how) {
 }
 
 constexpr std::array checks{
-    &check_version,     &check_role,   &check_cluster,  &check_eviction,   &check_persistence,
-    &check_replication, &check_rights, &check_password, &check_encryption, &check_clock,
+    &check_version,     &check_role,   &check_cluster,  &check_eviction,  &check_persistence,
+    &check_replication, &check_rights, &check_password, &check_transport, &check_clock,
     &check_round_trip,  &check_idle,   &check_messages, &check_scripts};
 
 }  // namespace

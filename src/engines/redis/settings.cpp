@@ -1,7 +1,6 @@
 #include "engines/redis/settings.hpp"
 
-#include "support/secret.hpp"
-#include "support/text.hpp"
+#include "engines/common/store_address.hpp"
 
 #include <fmt/format.h>
 
@@ -15,39 +14,23 @@ using namespace std::chrono_literals;
 
 constexpr std::uint16_t usual_port = 6379;
 
-error bad(const store_url& url, std::string_view what) {
-  return {errc::misconfigured, fmt::format("The store address {} {}", url.str(), what)};
-}
-
-std::string text_option(const store_url& url, std::string_view key, std::string fallback = {}) {
-  const auto* given = url.find(key);
-  if (given != nullptr) return *given;
-  return fallback;
-}
-
 result<void> read_place(const store_url& url, settings& out) {
   if (url.scheme() == "unix") {
     if (!url.endpoints().empty() || !url.path().starts_with('/'))
-      return bad(url, "must be the absolute path of a socket: unix:/run/redis.sock.");
+      return bad_address(url, "must be the absolute path of a socket: unix:/run/redis.sock.");
     out.where.is_unix = true;
     out.where.host = url.path();
     return {};
   }
   if (url.endpoints().size() != 1)
-    return bad(url, "must name one host; several masters are redlock://a,b,c.");
+    return bad_address(url, "must name one host; several masters are redlock://a,b,c.");
   const auto& at = url.endpoints().front();
   out.where.host = at.host;
   out.where.port = at.port.value_or(usual_port);
   out.where.use_tls = url.scheme() == "rediss";
-  auto& tls = out.where.tls;
-  tls.ca_file = text_option(url, "ca_file");
-  tls.certificate = text_option(url, "cert_file");
-  tls.key = text_option(url, "key_file");
-  tls.server_name = text_option(url, "server_name", at.host);
-  const bool has_tls_option = url.find("ca_file") != nullptr || url.find("cert_file") != nullptr ||
-                              url.find("key_file") != nullptr || url.find("server_name") != nullptr;
-  if (has_tls_option && !out.where.use_tls)
-    return bad(url, "has options for TLS, but TLS is rediss://.");
+  auto tls = read_tls_files(url, out.where.use_tls, at.host, "TLS is rediss://");
+  if (!tls) return std::move(tls).error();
+  out.where.tls = {tls->ca_file, tls->cert_file, tls->key_file, tls->server_name};
   return {};
 }
 
@@ -58,14 +41,14 @@ result<void> read_layout(const store_url& url, settings& out) {
   if (out.layout != "native")
     for (const std::string_view only : {"grace", "wait_replicas", "wait_timeout"})
       if (url.find(only) != nullptr)
-        return bad(url,
-                   fmt::format("has the option {}, which is of the layout native only.", only));
+        return bad_address(
+            url, fmt::format("has the option {}, which is of the layout native only.", only));
   const auto* semaphore = url.find("semaphore");
   if (semaphore == nullptr) return {};
   if (out.layout != "redisson")
-    return bad(url, "has the option semaphore, which is of the layout redisson only.");
+    return bad_address(url, "has the option semaphore, which is of the layout redisson only.");
   if (*semaphore != "expirable" && *semaphore != "plain")
-    return bad(url, "must have semaphore=expirable or semaphore=plain.");
+    return bad_address(url, "must have semaphore=expirable or semaphore=plain.");
   out.plain_semaphores = *semaphore == "plain";
   return {};
 }
@@ -79,8 +62,8 @@ result<void> read_database(const store_url& url, settings& out) {
   const auto number = std::string_view{url.path()}.substr(1);
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), out.db);
   if (code != std::errc{} || end != number.data() + number.size() || out.db < 0)
-    return bad(url, "must have the number of a database as its path, or none.");
-  if (url.find("db") != nullptr) return bad(url, "names its database twice.");
+    return bad_address(url, "must have the number of a database as its path, or none.");
+  if (url.find("db") != nullptr) return bad_address(url, "names its database twice.");
   return {};
 }
 
@@ -88,7 +71,7 @@ result<void> read_numbers(const store_url& url, settings& out) {
   auto grace = url.duration("grace", 3s, 0s, 1h);
   if (!grace) return std::move(grace).error();
   if (*grace > 0ns && *grace < 100ms)
-    return bad(url, "has a grace of less than 100ms; a busy machine is not a dead one.");
+    return bad_address(url, "has a grace of less than 100ms; a busy machine is not a dead one.");
   out.grace = *grace;
   auto connections = url.integer("connections", out.where.use_tls ? 1 : 4, 1, 64);
   if (!connections) return std::move(connections).error();
@@ -112,14 +95,12 @@ result<settings> read_settings(const store_url& url) {
     return std::move(known).error();
   settings out;
   out.url = url.str();
-  out.user = url.user();
   for (const auto& read : {read_layout, read_place, read_database, read_numbers})
     if (auto ok = read(url, out); !ok) return std::move(ok).error();
-  auto password = support::password_for(url);
-  if (!password) return std::move(password).error();
-  out.password = std::move(*password);
-  if (!out.user.empty() && out.password.empty())
-    return bad(url, "names a user but no password; give it by password_file or password_env.");
+  auto who = read_login(url);
+  if (!who) return std::move(who).error();
+  out.user = std::move(who->user);
+  out.password = std::move(who->password);
   return out;
 }
 

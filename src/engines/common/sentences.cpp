@@ -1,0 +1,38 @@
+#include "engines/common/sentences.hpp"
+
+#include "support/text.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace holdfast::engines {
+
+error lock_not_held(std::string_view name, std::string_view store, const owner_id& owner) {
+  return {errc::not_held,
+          fmt::format("Lock {} on {} is not held by {} (any more); nothing was changed.",
+                      support::quoted(name), store, to_string(owner))};
+}
+
+not_done other_capacity(const request& ask, std::uint64_t capacity, std::string_view store) {
+  const auto kind = [](std::uint64_t of) {
+    return of == rw_capacity ? std::string{"a mutex"}
+                             : fmt::format("a semaphore of {} permits", of);
+  };
+  const auto name = support::quoted(ask.name);
+  if (ask.weight > ask.capacity)
+    return {errc::misconfigured, fmt::format("Lock {} on {} has {} permits, and {} were asked for.",
+                                             name, store, ask.capacity, ask.weight)};
+  return {errc::misconfigured,
+          fmt::format("Lock {} on {} is in use as {}, and was asked for as {}; all users of a name "
+                      "must agree on its kind and its permits.",
+                      name, store, kind(capacity), kind(ask.capacity))};
+}
+
+not_done cannot_downgrade(const grant& held, lock_mode is, lock_mode to, std::string_view store) {
+  return {errc::misconfigured,
+          fmt::format("Lock {} on {} is held as {}; it cannot be downgraded to {}.",
+                      support::quoted(held.name), store, to_string(is), to_string(to))};
+}
+
+}  // namespace holdfast::engines

@@ -1,0 +1,17 @@
+// What engines say alike, in one wording each. A lock is named as in support::quoted(), a store by its address with
+// the password redacted.
+#pragma once
+
+#include <holdfast/engine.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace holdfast::engines {
+
+error lock_not_held(std::string_view name, std::string_view store, const owner_id& owner);
+// In use with that capacity, which is not the one that was asked for, or is too small for it.
+not_done other_capacity(const request& ask, std::uint64_t capacity, std::string_view store);
+not_done cannot_downgrade(const grant& held, lock_mode is, lock_mode to, std::string_view store);
+
+}  // namespace holdfast::engines

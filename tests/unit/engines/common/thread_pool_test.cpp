@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <future>
 #include <latch>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -46,18 +46,18 @@ TEST(common_thread_pool, begins_in_the_order_of_the_calls_on_several_threads) {
 }
 
 TEST(common_thread_pool, has_no_more_threads_than_it_may) {
-  std::atomic<int> at_once{0}, most{0};
+  std::mutex guard;
+  std::set<std::thread::id> seen;
+  std::latch three{3};
   thread_pool pool{3};
   for (int i = 0; i < 60; ++i)
-    pool.post([&] {
-      const int now = ++at_once;
-      for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds{200});
-      --at_once;
+    pool.post([&, i] {
+      if (i < 3) three.arrive_and_wait();  // would not return with two threads
+      const std::lock_guard lock{guard};
+      seen.insert(std::this_thread::get_id());
     });
   pool.finish();
-  EXPECT_LE(most, 3);
+  EXPECT_EQ(seen.size(), 3U);
 }
 
 TEST(common_thread_pool, finish_runs_what_was_posted_and_what_that_posts) {

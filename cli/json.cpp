@@ -78,6 +78,7 @@ std::string capabilities_json(const std::string& url, const capabilities& caps) 
                   {"dead_holder_bound_seconds", seconds(caps.dead_holder_bound)},
                   {"expiry_slack_seconds", seconds(caps.expiry_slack)},
                   {"longest_validity_seconds", seconds(caps.longest_validity)},
+                  {"session_needs_heartbeats", caps.session_needs_heartbeats},
                   {"validity_setting", caps.validity_setting},
                   {"drift_ppm", caps.drift_ppm},
                   {"margin_seconds", seconds(caps.margin)},

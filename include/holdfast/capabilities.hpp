@@ -64,9 +64,12 @@ struct capabilities {
   nanoseconds dead_holder_bound{};
   // Added to the ttl in the worst case when the holder is paused or cut off rather than dead.
   nanoseconds expiry_slack{};
-  // A lease is believed for at most this long after the store last showed a sign of life, however long its ttl; it is
-  // renewed that much more often. 0: for its ttl.
+  // A lease is believed for at most this long after the client's session with the store was last known to live, however
+  // long its ttl; the client asks several times as often. 0: for its ttl.
   nanoseconds longest_validity{};
+  // The store ends a session that it does not hear from, also of a client that holds nothing: so the client is heard
+  // for as long as it lives. Else only while it holds something.
+  bool session_needs_heartbeats = false;
   // What decides longest_validity, for the sentence of a loss: "grace=3s in the store's address". Empty: the ttl.
   std::string validity_setting;
   // Taken off every validity, so that the holder stops believing before the store lets others in: for the drift between

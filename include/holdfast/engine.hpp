@@ -54,6 +54,18 @@ struct call {
   std::stop_token stop{};
 };
 
+// A session is what the store sees of a living client: a connection that it watches, a lease that is kept alive. Where
+// capabilities().longest_validity is set, the store may take a client's grants away once their session has been gone
+// for that long, although their ttl has not passed. So a grant is believed until its ttl ends, or longest_validity
+// after its session was last known to live, whichever comes first. Core applies that rule and asks for proofs (renew)
+// often enough; an engine says what it knows.
+struct session_proof {
+  std::uint64_t number =
+      0;  // of the sessions of this engine, from 1: a later one has a higher number. 0: none
+  steady_time
+      proven_at;  // it lived at this instant of engine_config::clock: what was sent then was answered
+};
+
 // What the store agreed to: one holder of one lock. `name` points into storage that core keeps alive as long as the
 // grant. Handed back by core to renew, release and downgrade, as a copy.
 struct grant {
@@ -67,10 +79,13 @@ struct grant {
   // is never later than the store's own end of this grant, however it came: by an answer, a message, a hand-over by
   // another client, a renewal or settle.
   steady_time valid_from;
-  // What the store granted: what was asked for, or less (capabilities::longest_validity).
   nanoseconds ttl{};
   // The engine's own business; core only copies it.
   std::uint64_t handle = 0;
+  // The session on which it counts: the one that lived when the store granted it, or was last asked about this very
+  // grant. proven_at is of this grant alone: a store may protect a fresh grant for a while whatever becomes of the
+  // session.
+  session_proof session{};
 };
 
 // What is asked of enter, enter_all and settle. The views live until the verb has returned or completed.
@@ -128,6 +143,7 @@ struct renewal {
   const grant* held = nullptr;        // in
   verdict answer = verdict::unknown;  // out
   steady_time valid_from;             // out, when held
+  session_proof session{};            // out, when held: as in a grant
 };
 
 // One holder or waiter as operators see it, at one moment. What the store does not know is empty or 0.
@@ -210,6 +226,9 @@ class engine_listener {
   // not reached core yet; owners that core does not know are no error. `why` is a sentence for people.
   virtual void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept = 0;
   void on_lost(const owner_id& owner, std::string_view why) noexcept { on_lost({&owner, 1}, why); }
+  // This session is over for good, and with it every grant that counts on it or on an earlier one. Only where the end
+  // of a session is the end of its grants; a connection that can be made anew within longest_validity is no loss.
+  virtual void on_session_lost(std::uint64_t number, std::string_view why) noexcept = 0;
 
  protected:
   ~engine_listener() = default;
@@ -240,8 +259,13 @@ class engine {
   // All grants in one call, a verdict for each; one that cannot be asked about is `unknown` and costs the others
   // nothing. An error means nothing is known about any of them. A grant that the store has let go is never revived: its
   // verdict is lost. This blocking verb is proof: the store itself was asked about each very grant, after the call
-  // began. start_renew is upkeep and may answer from one proof of the whole session.
-  virtual result<void> renew(std::span<renewal> batch, const call& limits) = 0;
+  // began. start_renew is upkeep and may answer from the proof of the session.
+  //
+  // Also the heartbeat: it returns a proof of the session, as of the beginning of the call or later, that counts for
+  // all grants of that session; with an empty batch it is nothing else. A session that has ended is made anew here if
+  // need be. When the answer names a later session than that of a grant, core asks about that grant at once. Stores
+  // without longest_validity return {}.
+  virtual result<session_proof> renew(std::span<renewal> batch, const call& limits) = 0;
   // Owner-only; wakes exactly the waiters that can enter now. not_held when it was gone: nothing was changed, and core
   // announces a loss, so it must be true. Safe to repeat. After any other error core settles it in the background.
   virtual result<void> release(const grant& held, const call& limits) = 0;
@@ -292,7 +316,7 @@ class engine {
   virtual void start_release(const grant& held, const call& limits,
                              completion<void>& done) noexcept;
   virtual void start_renew(std::span<renewal> batch, const call& limits,
-                           completion<void>& done) noexcept;
+                           completion<session_proof>& done) noexcept;
   virtual void start_enter_all(std::span<const request> asks, const call& limits,
                                completion<std::vector<grant>>& done) noexcept;
   virtual void start_settle(const request& ask, const call& limits,

@@ -1,5 +1,7 @@
 #include "core/acquire_machine.hpp"
 
+#include "core/renewal.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,7 +127,7 @@ acquire_machine::step acquire_machine::on_progress(result<progress> answer, stea
 acquire_machine::step acquire_machine::take(const grant& arrived, steady_time now) {
   grant_ = arrived;
   queued_ = false;
-  if (is_upgrade() || now < arrived.valid_from + usable(caps_, arrived.ttl)) {
+  if (is_upgrade() || now < believed_until(caps_, arrived)) {
     failure_.reset();
     return call_for_ = step::done;
   }

@@ -29,14 +29,6 @@
 
 namespace holdfast::core {
 
-// A grant must be worth something when it arrives: how much of the ttl we may believe in.
-inline nanoseconds usable(const capabilities& caps, nanoseconds ttl) noexcept {
-  nanoseconds margin = caps.margin;
-  // ttl / 1e6 * ppm loses less than a microsecond and cannot overflow.
-  if (caps.drift_ppm != 0) margin += ttl / 1'000'000 * static_cast<std::int64_t>(caps.drift_ppm);
-  return ttl - margin;
-}
-
 // How much longer than its wait a caller may have to wait for the last answers when the store is mute.
 inline nanoseconds overtime(nanoseconds call_timeout) noexcept {
   return std::min<nanoseconds>(call_timeout, std::chrono::milliseconds{500});

@@ -286,7 +286,7 @@ void client_core::tell_release_failed(const std::string& name, const error& why)
   if (watching()) tell([name, why](auto& o) { o.release_failed(name, why); });
 }
 
-void client_core::note_renewal(const result<void>& answer, std::size_t count,
+void client_core::note_renewal(const result<session_proof>& answer, std::size_t count,
                                nanoseconds took) noexcept {
   numbers_.renew.add(took);
   if (answer) {
@@ -315,7 +315,7 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
   const auto since = clock_->now();
   auto answer = engine_->renew({&one, 1}, bounded_call());
   note_renewal(answer, 1, clock_->now() - since);
-  if (!answer) return answer;
+  if (!answer) return std::move(answer).error();
   if (one.answer == renewal::verdict::lost && who.changing.load())
     one.answer = renewal::verdict::unknown;
   if (one.answer == renewal::verdict::unknown)
@@ -326,7 +326,7 @@ result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
     return gone;
   }
   // Proof that comes after the validity has ended proves nothing: somebody may have relied on that end.
-  if (!who.prolong(current->owner, one.valid_from) || !who.is_current(generation)) return gone;
+  if (!who.prolong(current->owner, one) || !who.is_current(generation)) return gone;
   return {};
 }
 
@@ -433,6 +433,19 @@ void client_core::on_lost(std::span<const owner_id> owners, std::string_view why
   if (unknown.empty()) return;
   early_losses_.note(unknown, why, clock_->now(), 2 * options_.call_timeout);
   lose_those(unknown, why);
+}
+
+// Noted first: a hold that gets its grant meanwhile either is seen here or sees the note.
+void client_core::on_session_lost(std::uint64_t number, std::string_view why) noexcept {
+  const background_thread mark;
+  early_losses_.note_session(number, why);
+  std::vector<std::shared_ptr<hold>> alive;
+  live_holds(alive);
+  for (const auto& h : alive) {
+    const auto current = h->current_grant(std::nullopt);
+    if (current && current->session.number != 0 && current->session.number <= number)
+      h->lose(current->owner, why);
+  }
 }
 
 // Returns those that no hold has.

@@ -131,13 +131,15 @@ class client_core final : public engine_listener, public std::enable_shared_from
   const std::string& why_it_ended() const noexcept { return why_it_ended_; }
   metric_set& numbers() noexcept { return numbers_; }
   void note_hold(nanoseconds held) noexcept { numbers_.hold.add(held); }
-  void note_renewal(const result<void>& answer, std::size_t count, nanoseconds took) noexcept;
+  void note_renewal(const result<session_proof>& answer, std::size_t count,
+                    nanoseconds took) noexcept;
   error note_failure(error why) noexcept;
   // The end of every acquire: what the machine found out, its settlements counted, its orphan cleared up.
   result<grant> conclude(const acquire_machine& machine);
   metrics snapshot();
 
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override;
+  void on_session_lost(std::uint64_t number, std::string_view why) noexcept override;
   early_losses& losses_told_early() noexcept { return early_losses_; }
 
  private:

@@ -19,26 +19,21 @@ constexpr nanoseconds longest_pause_away = std::chrono::seconds{1};  // the stor
 constexpr nanoseconds longest_pause_refused = std::chrono::seconds{30};  // it refuses to say
 constexpr nanoseconds orphan_kept = std::chrono::minutes{10};            // although it refuses
 
-lease_times times_of(const hold& h) noexcept {
-  return {from_ns(h.valid_until.load(std::memory_order_relaxed)),
-          from_ns(h.renew_at.load(std::memory_order_relaxed)),
-          from_ns(h.hold_until.load(std::memory_order_relaxed))};
-}
-
 }  // namespace
+
+struct renewal_item {
+  std::weak_ptr<hold> who;
+  std::string name;  // the copy refers to it
+  grant copy;
+};
 
 // One call of renew for all leases that are due, with copies of what it is about. It is not waited for: a store that
 // does not answer must not delay the announcement that a lease is lost, nor the renewal of others. It keeps no lease
-// alive: the last handle of a client waits for the client to end, and must not wait for a mute server.
-class driver::flight final : public completion<void> {
+// alive: the last handle of a client waits for the client to end, and must not wait for a mute server. Without any
+// lease it is a heartbeat.
+class driver::flight final : public completion<session_proof> {
  public:
-  struct item {
-    std::weak_ptr<hold> who;
-    std::string name;  // the copy refers to it
-    grant copy;
-  };
-
-  flight(driver& from, std::vector<item> about, call limits, steady_time now)
+  flight(driver& from, std::vector<renewal_item> about, call limits, steady_time now)
       : items(std::move(about)),
         batch(items.size()),
         since(now),
@@ -51,14 +46,14 @@ class driver::flight final : public completion<void> {
   }
   void start() { from_.core_.store().start_renew(batch, limits_, *this); }
 
-  std::vector<item> items;
+  std::vector<renewal_item> items;
   std::vector<renewal> batch;
   const steady_time since;
-  std::optional<result<void>> answer;  // under the driver's guard
+  std::optional<result<session_proof>> answer;  // under the driver's guard
 
  private:
   // The driver may delete this as soon as the answer is there.
-  void complete(result<void> outcome) noexcept override {
+  void complete(result<session_proof> outcome) noexcept override {
     const background_thread mark;
     auto& from = from_;
     {
@@ -194,6 +189,8 @@ void driver::clear_up(std::string name, const owner_id& owner, lock_mode mode) {
 
 void driver::run() {
   const background_thread mark;
+  if (core_.caps().session_needs_heartbeats)
+    prove_by_ = core_.clock().now() + heartbeat_interval(core_.caps());
   for (bool stopping = false; !stopping;) {
     // Announced before we look: whoever takes a lease that is due earlier than this, while we look or
     // sleep, wakes us (see hold::publish for the other half).
@@ -235,11 +232,14 @@ bool driver::pass(steady_time& next) {
   run_timers(core_.clock().now(), next);
   land();
   core_.live_holds(scratch_);
-  if (const auto now = core_.clock().now(); look(scratch_, now)) {
-    renew(scratch_, now);
-    land();
-  }
-  bool held_any = false;
+  const auto now = core_.clock().now();
+  const auto due = look(scratch_, now);
+  if (due == upkeep::renew) renew(scratch_, now);
+  if (due == upkeep::prove_session) ask({}, now + core_.caps().longest_validity, now);
+  if (due != upkeep::nothing) land();
+  // A session that must be heard of counts as something held.
+  bool held_any = prove_by_ != steady_time::max();
+  next = std::min(next, std::max(prove_by_, prove_not_before_));
   for (const auto& h : scratch_) {
     if (state_of(h->word.load(std::memory_order_seq_cst)) != held) continue;
     held_any = true;
@@ -250,9 +250,17 @@ bool driver::pass(steady_time& next) {
   return held_any;
 }
 
-// Announces what is over. Returns whether anything must be renewed.
-bool driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
-  bool any_due = false;
+lease_times driver::times_of(const hold& h) const noexcept {
+  return {from_ns(h.valid_until.load(std::memory_order_relaxed)),
+          from_ns(h.renew_at.load(std::memory_order_relaxed)),
+          from_ns(h.hold_until.load(std::memory_order_relaxed)),
+          std::max(prove_not_before_, from_ns(h.prove_at.load(std::memory_order_relaxed)))};
+}
+
+// Announces what is over. Returns what must be asked of the store.
+upkeep driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
+  auto due =
+      now >= std::max(prove_by_, prove_not_before_) ? upkeep::prove_session : upkeep::nothing;
   for (const auto& h : all) {
     const auto w = h->word.load(std::memory_order_seq_cst);
     if (state_of(w) != held) continue;
@@ -265,20 +273,23 @@ bool driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now
         h->lose_lease(generation(w), "it was held for max_hold");
         break;
       case upkeep::renew:
-        any_due = true;
+        due = upkeep::renew;
+        break;
+      case upkeep::prove_session:
+        due = std::max(due, upkeep::prove_session);
         break;
       case upkeep::nothing:
         break;
     }
   }
-  return any_due;
+  return due;
 }
 
 // Those that end soon and those that do not go in calls of their own: the deadline of a call is the last moment at
 // which its answer is of use to any of them. While a call is on its way its leases are asked about again only after a
-// quarter of their ttl, so that a call that hangs costs one try.
+// quarter of what they last, so that a call that hangs costs one try.
 void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
-  std::vector<flight::item> soon, later;
+  std::vector<renewal_item> soon, later;
   const auto patience = now + core_.options().call_timeout;
   auto last = now;
   for (const auto& h : all) {
@@ -287,19 +298,25 @@ void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time no
     if (state_of(w) != held) continue;
     const auto current = h->current_grant(generation(w));
     if (!current || !goes_along(at, current->ttl, now)) continue;
-    h->renew_again(current->owner, now + current->ttl / 4);
+    h->renew_again(current->owner, now + longest_belief(core_.caps(), current->ttl) / 4);
     auto& to = at.valid_until < patience ? soon : later;
     if (&to == &soon) last = std::max(last, at.valid_until);
     to.push_back({h, h->name, *current});
   }
-  const auto start = [&](std::vector<flight::item> items, steady_time deadline) {
-    if (items.empty()) return;
-    auto& one = flights_.emplace_back(std::make_unique<flight>(
-        *this, std::move(items), call{core_.on_steady_clock(deadline), {}}, now));
-    one->start();
-  };
-  start(std::move(soon), last);
-  start(std::move(later), patience);
+  if (!soon.empty()) ask(std::move(soon), last, now);
+  if (!later.empty()) ask(std::move(later), patience, now);
+}
+
+void driver::ask(std::vector<renewal_item> items, steady_time deadline, steady_time now) {
+  const auto& caps = core_.caps();
+  if (has_sessions(caps)) {
+    prove_not_before_ = now + caps.longest_validity / 4;
+    if (caps.session_needs_heartbeats) prove_by_ = now + heartbeat_interval(caps);
+  }
+  deadline = std::min(deadline, now + core_.options().call_timeout);
+  auto& sent = flights_.emplace_back(std::make_unique<flight>(
+      *this, std::move(items), call{core_.on_steady_clock(deadline), {}}, now));
+  sent->start();
 }
 
 // Writes the answers down that have come.
@@ -312,7 +329,24 @@ void driver::land() {
     std::move(landed, flights_.end(), std::back_inserter(done));
     flights_.erase(landed, flights_.end());
   }
-  for (const auto& one : done) write_down(*one);
+  for (const auto& landed : done) {
+    write_down(*landed);
+    note_proof(*landed);
+  }
+}
+
+// A proof counts for every grant of its session, asked about or not.
+void driver::note_proof(const flight& done) {
+  const auto& caps = core_.caps();
+  if (!has_sessions(caps)) return;
+  const auto now = core_.clock().now();
+  const auto& proof = *done.answer;
+  prove_not_before_ =
+      proof ? done.since + heartbeat_interval(caps) : now + retry_delay(caps.longest_validity);
+  if (!proof || proof->number == 0) return;
+  std::vector<std::shared_ptr<hold>> all;
+  core_.live_holds(all);
+  for (const auto& h : all) h->session_proven(*proof, now);
 }
 
 void driver::write_down(const flight& done) {
@@ -326,7 +360,7 @@ void driver::write_down(const flight& done) {
     if (verdict == renewal::verdict::lost && who->changing.load())
       verdict = renewal::verdict::unknown;
     if (verdict == renewal::verdict::held) {
-      who->prolong(copy.owner, done.batch[i].valid_from);
+      who->prolong(copy.owner, done.batch[i]);
     } else if (verdict == renewal::verdict::lost) {
       who->lose(copy.owner, let_go_by_the_store);
     } else {

@@ -7,6 +7,8 @@
 
 #include <holdfast/engine.hpp>
 
+#include "core/renewal.hpp"
+
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -22,6 +24,7 @@ namespace holdfast::core {
 
 class client_core;
 struct hold;
+struct renewal_item;
 
 class driver {
  public:
@@ -81,10 +84,13 @@ class driver {
   bool pass(steady_time& next);
   void run_timers(steady_time now, steady_time& next);
   void clear_orphans(steady_time& next);
-  bool look(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
+  lease_times times_of(const hold& h) const noexcept;
+  upkeep look(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
   void renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
+  void ask(std::vector<renewal_item> items, steady_time deadline, steady_time now);
   void land();
   void write_down(const flight& done);
+  void note_proof(const flight& done);
   bool sleep_until(steady_time next);
 
   client_core& core_;
@@ -101,7 +107,9 @@ class driver {
   std::multimap<steady_time, orphan> orphans_;  // by when to ask
   std::vector<std::unique_ptr<clearing>> clearing_;
   std::vector<std::unique_ptr<flight>> flights_;  // (thread) renewals on their way
-  std::vector<std::shared_ptr<hold>> scratch_;    // of the thread's
+  // (thread) When the session may be asked for its next proof, and when it must be even if nothing is held.
+  steady_time prove_not_before_{}, prove_by_ = steady_time::max();
+  std::vector<std::shared_ptr<hold>> scratch_;  // of the thread's
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
 // Losses that the store told of before any hold had the grant: the answer that brought it was still on its way, or the
-// lease was just moving to another hold. Kept for a while for the hold that gets it.
+// lease was just moving to another hold. Kept for a while for the hold that gets it; that a session is over, for good.
 //
 // The one side notes the owner and then looks at all holds; the other makes its grant visible (hold::publish) and then
 // looks here. Both in sequential consistency, so that one of them sees the other.
@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -45,6 +46,18 @@ class early_losses {
     if (!found) return std::nullopt;
     return std::move(found.mapped().why);
   }
+  void note_session(std::uint64_t number, std::string_view why) {
+    const std::lock_guard locked{guard_};
+    if (number <= lost_session_.load()) return;
+    why_session_lost_ = why;
+    lost_session_.store(number);
+  }
+  // Why a grant that counts on this session is lost; nothing when it is not.
+  std::optional<std::string> of_session(std::uint64_t number) {
+    if (number == 0 || number > lost_session_.load()) return std::nullopt;
+    const std::lock_guard locked{guard_};
+    return why_session_lost_;
+  }
 
  private:
   struct loss {
@@ -55,6 +68,8 @@ class early_losses {
   std::mutex guard_;
   std::map<owner_id, loss> noted_;
   std::deque<std::pair<steady_time, owner_id>> by_age_;
+  std::atomic<std::uint64_t> lost_session_{0};  // this one and all before
+  std::string why_session_lost_;
 };
 
 }  // namespace holdfast::core

@@ -32,7 +32,7 @@ void engine::start_count(const counter_request& ask, const call& limits,
 }
 
 void engine::start_renew(std::span<renewal> batch, const call& limits,
-                         completion<void>& done) noexcept {
+                         completion<session_proof>& done) noexcept {
   done.complete(renew(batch, limits));
 }
 

@@ -70,8 +70,7 @@ bool gate::quick_begin(std::uint64_t& generation) noexcept {
 
 // Could the answer have come too late to be worth anything? Then the slow road gives the grant back.
 bool gate::in_time(const grant& arrived) const noexcept {
-  return core->caps().immediate ||
-         core->clock().now() < arrived.valid_from + usable(core->caps(), arrived.ttl);
+  return core->caps().immediate || core->clock().now() < believed_until(core->caps(), arrived);
 }
 
 result<tenure> gate::lead(const acquire_options& options, std::uint64_t generation,
@@ -242,7 +241,7 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
   if (core->watching())
     core->tell(
         [name = name, token = arrived.token, waited](auto& o) { o.acquired(name, token, waited); });
-  look_for_early_loss(arrived.owner);
+  look_for_early_loss(arrived);
 }
 
 void gate::note_handed(fencing_token token, steady_time since) noexcept {
@@ -270,7 +269,8 @@ bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
   // The store goes on showing the grant as it was made, so only the like can be passed on.
   if (next.own_token || next.ttl != asked_ttl || next.label != label_) return false;
   // What is handed on must be worth something: its validity goes on counting.
-  if (from_ns(valid_until.load(std::memory_order_relaxed)) - now < granted.ttl / 3) return false;
+  const auto left = from_ns(valid_until.load(std::memory_order_relaxed)) - now;
+  if (left < longest_belief(core->caps(), granted.ttl) / 3) return false;
   const auto& limits = core->options();
   if (limits.handoff_limit == 0) return false;
   if (handoffs_ < limits.handoff_limit && now - granted_at_ < limits.handoff_time) return true;

@@ -2,6 +2,7 @@
 
 #include "core/acquire_machine.hpp"
 #include "core/client_core.hpp"
+#include "core/renewal.hpp"
 
 #include <fmt/format.h>
 
@@ -22,14 +23,12 @@ void hold::take_sequences() { std::tie(next_sequence, last_sequence) = core->tak
 owner_id hold::new_owner() { return {core->nonce(), next_owner()}; }
 
 void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
-  const auto from = to_ns(won.valid_from);
   granted = won;
   granted.name = name;
   entries.store(0, std::memory_order_relaxed);
   // Released, so that whoever sees it sees the word of an earlier generation as over (valid_at).
-  valid_until.store(from + usable(core->caps(), won.ttl).count(), std::memory_order_release);
-  const auto due = from + won.ttl.count() / 3;
-  renew_at.store(due, std::memory_order_relaxed);
+  valid_until.store(to_ns(believed_until(core->caps(), won)), std::memory_order_release);
+  const auto due = plan_upkeep();
   auto limit = std::numeric_limits<std::int64_t>::max();
   if (max_hold.count() > 0) {
     // From the fine clock: valid_from may be some milliseconds old.
@@ -43,6 +42,17 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   core->due_at(std::min(due, limit));
 }
 
+// Of the granted grant; says when the first of it is due.
+std::int64_t hold::plan_upkeep() noexcept {
+  const auto renew = to_ns(granted.valid_from) + granted.ttl.count() / 3;
+  renew_at.store(renew, std::memory_order_relaxed);
+  if (!has_sessions(core->caps())) return renew;
+  asked_in_session = granted.session.number;
+  const auto prove = to_ns(granted.session.proven_at + heartbeat_interval(core->caps()));
+  prove_at.store(prove, std::memory_order_relaxed);
+  return std::min(renew, prove);
+}
+
 void hold::won_alone(const grant& won, const acquire_options& options, steady_time since) noexcept {
   acquired.add();
   timed = true;
@@ -54,12 +64,13 @@ void hold::won_alone(const grant& won, const acquire_options& options, steady_ti
   if (core->watching())
     core->tell(
         [name = name, token = won.token, waited](auto& o) { o.acquired(name, token, waited); });
-  look_for_early_loss(won.owner);
+  look_for_early_loss(won);
 }
 
-bool hold::look_for_early_loss(const owner_id& owner) noexcept {
-  const auto why = core->losses_told_early().take(owner);
-  if (why) lose(owner, *why);
+bool hold::look_for_early_loss(const grant& won) noexcept {
+  auto why = core->losses_told_early().take(won.owner);
+  if (!why) why = core->losses_told_early().of_session(won.session.number);
+  if (why) lose(won.owner, *why);
   return why.has_value();
 }
 
@@ -223,19 +234,50 @@ bool hold::lose_pinned(std::optional<std::uint64_t> which, const owner_id* owner
   return true;
 }
 
-bool hold::prolong(const owner_id& owner, steady_time valid_from) noexcept {
+bool hold::prolong(const owner_id& owner, const renewal& answer) noexcept {
   pin look{*this, std::nullopt};
-  if (!look || granted.owner != owner) return false;
-  // Too late: valid() has said no already, and no must stay no. The driver will announce the loss.
-  if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
-  if (valid_from < granted.valid_from) return true;  // overtaken by the answer to a later question
-  granted.valid_from = valid_from;
-  const auto from = to_ns(valid_from);
-  const auto until = from + usable(core->caps(), granted.ttl).count();
+  if (!look || granted.owner != owner || !is_in_time()) return false;
+  if (answer.session.number > granted.session.number) {
+    granted.session = answer.session;
+    asked_in_session = std::max(asked_in_session, answer.session.number);
+  } else if (answer.session.number == granted.session.number) {
+    granted.session.proven_at = std::max(granted.session.proven_at, answer.session.proven_at);
+  }
+  if (answer.valid_from >=
+      granted.valid_from) {  // else overtaken by the answer to a later question
+    granted.valid_from = answer.valid_from;
+    renew_at.store(to_ns(granted.valid_from) + core->jittered(granted.ttl / 3).count(),
+                   std::memory_order_relaxed);
+  }
+  believe();
+  return true;
+}
+
+void hold::session_proven(const session_proof& proof, steady_time now) noexcept {
+  pin look{*this, std::nullopt};
+  if (!look || !is_in_time()) return;
+  if (granted.session.number == proof.number) {
+    granted.session.proven_at = std::max(granted.session.proven_at, proof.proven_at);
+    believe();
+  } else if (asked_in_session < proof.number) {  // once: after that it is retried as any renewal is
+    asked_in_session = proof.number;
+    renew_at.store(to_ns(now), std::memory_order_relaxed);
+  }
+}
+
+// valid() may have said no already, and no must stay no. The driver will announce the loss.
+bool hold::is_in_time() const noexcept {
+  return to_ns(core->clock().now()) < valid_until.load(std::memory_order_relaxed);
+}
+
+// What was believed stays believed: a later proof adds to it.
+void hold::believe() noexcept {
+  const auto until = to_ns(believed_until(core->caps(), granted));
   if (until > valid_until.load(std::memory_order_relaxed))
     valid_until.store(until, std::memory_order_relaxed);
-  renew_at.store(from + core->jittered(granted.ttl / 3).count(), std::memory_order_relaxed);
-  return true;
+  if (has_sessions(core->caps()))
+    prove_at.store(to_ns(granted.session.proven_at + heartbeat_interval(core->caps())),
+                   std::memory_order_relaxed);
 }
 
 void hold::renew_again(const owner_id& owner, steady_time when) noexcept {
@@ -247,15 +289,13 @@ bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
   {
     pin look{*this, generation};
     if (!look) return false;
-    if (to_ns(core->clock().now()) >= valid_until.load(std::memory_order_relaxed)) return false;
+    if (!is_in_time()) return false;
     granted = with;
     granted.name = name;
-    const auto from = to_ns(with.valid_from);
-    valid_until.store(from + usable(core->caps(), with.ttl).count(), std::memory_order_relaxed);
-    renew_at.store(from + with.ttl.count() / 3, std::memory_order_relaxed);
-    core->due_at(from + with.ttl.count() / 3);
+    valid_until.store(to_ns(believed_until(core->caps(), with)), std::memory_order_relaxed);
+    core->due_at(plan_upkeep());
   }
-  return !look_for_early_loss(with.owner);
+  return !look_for_early_loss(with);
 }
 
 std::optional<tenure> hold::reenter(std::uint64_t generation) noexcept {

@@ -81,12 +81,14 @@ struct hold : std::enable_shared_from_this<hold> {
   std::atomic<std::uint64_t> word{0};
   std::atomic<std::int64_t> valid_until{0};  // steady nanoseconds, margin taken off
   std::atomic<std::int64_t> renew_at{0};
-  std::atomic<std::int64_t> hold_until{0};  // max_hold
+  std::atomic<std::int64_t> prove_at{INT64_MAX};  // its session wants to be proven again then
+  std::atomic<std::int64_t> hold_until{0};        // max_hold
 
-  grant granted;                                       // (owner)
-  steady_time acquired_at{};                           // (owner) set when this hold is timed
-  bool timed = false;                                  // (owner)
-  nanoseconds asked_ttl{};                             // (owner) the store may grant less
+  grant granted;                       // (owner)
+  steady_time acquired_at{};           // (owner) set when this hold is timed
+  bool timed = false;                  // (owner)
+  nanoseconds asked_ttl{};             // (owner) the store may grant less
+  std::uint64_t asked_in_session = 0;  // (owner) the last in which its renewal was hurried
   std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
   std::atomic<unsigned> entries{
       0};  // re-entries to undo before a release is one; changed under guard
@@ -135,11 +137,14 @@ struct hold : std::enable_shared_from_this<hold> {
   bool lose_lease(std::uint64_t generation, std::string_view why) noexcept;
   // Writes a renewal's answer down, if it is still about us. An answer that comes too late changes nothing. False:
   // this owner can no longer claim it.
-  bool prolong(const owner_id& owner, steady_time valid_from) noexcept;
+  bool prolong(const owner_id& owner, const renewal& answer) noexcept;
+  // A session of the client's was proven: news for a grant that counts on it. A grant of an earlier session must be
+  // asked about: its renewal is due now.
+  void session_proven(const session_proof& proof, steady_time now) noexcept;
   // The next renewal is due then, if it is still about us.
   void renew_again(const owner_id& owner, steady_time when) noexcept;
   // After publish(), and after the observer was told of it: was its loss told already?
-  bool look_for_early_loss(const owner_id& owner) noexcept;
+  bool look_for_early_loss(const grant& won) noexcept;
   // The lease stays, the store's grant behind it is another one now (upgrade). False: lost meanwhile, or its validity
   // has ended: no must stay no.
   bool replace(std::uint64_t generation, const grant& with) noexcept;
@@ -158,6 +163,9 @@ struct hold : std::enable_shared_from_this<hold> {
 
  private:
   void take_sequences();
+  std::int64_t plan_upkeep() noexcept;
+  bool is_in_time() const noexcept;
+  void believe() noexcept;
   result<void> release_slowly(std::uint64_t generation, telling how);
   result<void> finish_release(std::uint64_t generation, telling how);
   result<void> tell_store();

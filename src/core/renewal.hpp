@@ -1,19 +1,51 @@
 // When to renew, and when to give up: pure rules, so that tests need neither threads nor time.
 #pragma once
 
-#include <holdfast/types.hpp>
+#include <holdfast/engine.hpp>
 
 #include <algorithm>
 #include <cstdint>
 
 namespace holdfast::core {
 
-enum class upkeep : std::uint8_t { nothing, renew, expired, held_too_long };
+// How much of this length we may believe in: less what our clock and the store's may differ.
+inline nanoseconds usable(const capabilities& caps, nanoseconds length) noexcept {
+  nanoseconds margin = caps.margin;
+  // length / 1e6 * ppm loses less than a microsecond and cannot overflow.
+  if (caps.drift_ppm != 0) margin += length / 1'000'000 * static_cast<std::int64_t>(caps.drift_ppm);
+  return length - margin;
+}
+
+inline bool has_sessions(const capabilities& caps) noexcept {
+  return caps.longest_validity > nanoseconds::zero();
+}
+
+// The whole rule: until its ttl ends, or its session has been silent for too long.
+inline steady_time believed_until(const capabilities& caps, const grant& held) noexcept {
+  const auto by_ttl = held.valid_from + usable(caps, held.ttl);
+  if (!has_sessions(caps)) return by_ttl;
+  return std::min(by_ttl, held.session.proven_at + usable(caps, caps.longest_validity));
+}
+
+// For how long a grant is believed when all goes well.
+inline nanoseconds longest_belief(const capabilities& caps, nanoseconds ttl) noexcept {
+  return has_sessions(caps) ? std::min(ttl, caps.longest_validity) : ttl;
+}
+
+// So often a session is proven: a store that stands still for six seconds, or for eight ninths of a session that is
+// short, costs no lease; one of a long session is asked every third of it, as a ttl is.
+inline nanoseconds heartbeat_interval(const capabilities& caps) noexcept {
+  const auto session = caps.longest_validity;
+  return std::clamp<nanoseconds>(session - std::chrono::seconds{6}, session / 9, session / 3);
+}
+
+enum class upkeep : std::uint8_t { nothing, prove_session, renew, expired, held_too_long };
 
 struct lease_times {
   steady_time valid_until;
   steady_time renew_at;
   steady_time hold_until;
+  steady_time prove_at = steady_time::max();  // its session, where it counts on one
 };
 
 // Loss first: a lease whose deadline has passed is lost even if its renewal was due as well, or the
@@ -22,11 +54,12 @@ constexpr upkeep decide(const lease_times& at, steady_time now) noexcept {
   if (now >= at.valid_until) return upkeep::expired;
   if (now >= at.hold_until) return upkeep::held_too_long;
   if (now >= at.renew_at) return upkeep::renew;
+  if (now >= at.prove_at) return upkeep::prove_session;
   return upkeep::nothing;
 }
 
 constexpr steady_time next_look(const lease_times& at) noexcept {
-  return std::min({at.valid_until, at.renew_at, at.hold_until});
+  return std::min({at.valid_until, at.renew_at, at.hold_until, at.prove_at});
 }
 
 // Once one lease must be renewed, all that are at least half-way to it go along: so a client with ten

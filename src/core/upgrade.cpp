@@ -159,7 +159,7 @@ bool move_out_of_the_gate(lease& held, const grant& shrunk, bool in_doubt) {
   fresh->changing = in_doubt;
   fresh->publish(shrunk, nanoseconds::zero());
   fresh->hold_until.store(limit);
-  fresh->look_for_early_loss(shrunk.owner);
+  fresh->look_for_early_loss(shrunk);
   state->core->due_at(limit);
   lease_access::take(held);
   held = lease_access::make(std::move(fresh), {born, token});

@@ -91,6 +91,7 @@ namespace {
 
 class nobody_listens final : public engine_listener {
   void on_lost(std::span<const owner_id>, std::string_view) noexcept override {}
+  void on_session_lost(std::uint64_t, std::string_view) noexcept override {}
 };
 
 }  // namespace

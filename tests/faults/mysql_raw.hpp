@@ -31,7 +31,7 @@ inline grant enter(raw_client& who, std::string_view name, nanoseconds ttl) {
 
 inline renewal upkeep(raw_client& who, const grant& held) {
   std::vector<renewal> batch{{.held = &held}};
-  promised<void> done;
+  promised<session_proof> done;
   const auto limits = soon();
   who.verbs->start_renew(batch, limits, done);
   EXPECT_TRUE(is_ok(done.get()));

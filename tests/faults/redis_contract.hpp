@@ -17,8 +17,8 @@ using network = fault_proxy;
 
 inline call within(nanoseconds length) { return {std::chrono::steady_clock::now() + length, {}}; }
 
-inline bool is_valid(const grant& held) {
-  return std::chrono::steady_clock::now() < held.valid_from + held.ttl;
+inline bool is_valid(const raw_client& who, const grant& held) {
+  return std::chrono::steady_clock::now() < who.believed_until(held);
 }
 
 inline grant of_nobody(const raw_client& who, std::string_view name, lock_mode mode) {

@@ -60,11 +60,11 @@ TEST_F(redis_contract, new_connection_does_not_revive_what_the_old_one_has_lost)
   net.refuse(false);
   ASSERT_TRUE(wait_until([&] {
     const auto got = a.verbs->enter(a.ask("other"), within(patience));
-    return got && got->what == entered::kind::granted && is_valid(got->granted);
+    return got && got->what == entered::kind::granted && is_valid(a, got->granted);
   })) << "it lives again";
   const auto late = a.verbs->await(place, within(100ms));
   ASSERT_TRUE(is_ok(late));
-  EXPECT_FALSE(late->is_granted && is_valid(late->granted)) << "two holders";
+  EXPECT_FALSE(late->is_granted && is_valid(a, late->granted)) << "two holders";
 }
 
 TEST_F(redis_contract, pause_of_the_server_shorter_than_the_grace_costs_no_lease) {
@@ -422,7 +422,7 @@ TEST_F(redis_contract, silent_connections_are_given_up_together) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(wait_until([&] {
     const auto got = a.verbs->enter(a.ask("stock"), within(3s));
-    return got && got->what == entered::kind::granted && is_valid(got->granted);
+    return got && got->what == entered::kind::granted && is_valid(a, got->granted);
   }));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
 }
@@ -441,6 +441,20 @@ TEST_F(redis_contract, silent_connection_does_not_use_up_a_long_call) {
   EXPECT_FALSE(answer.get()) << "it never arrived";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
   EXPECT_TRUE(is_ok(a.verbs->enter(a.ask("stock"), within(2s)))) << "a new connection";
+}
+
+TEST_F(redis_contract, watch_under_way_ends_with_its_engine) {
+  for (const auto* options : {"grace=3s", "layout=setnx", "layout=redisson"}) {
+    auto a = raw(1, options);
+    const call whole_day = within(24h);
+    std::vector<std::unique_ptr<promised<void>>> watches;
+    for (int i = 0; i < 20; ++i) {
+      watches.push_back(std::make_unique<promised<void>>());
+      a.verbs->start_watch(watch_kind::lock, "stock", 0, whole_day, *watches.back());
+    }
+    a.verbs.reset();
+    for (const auto& each : watches) EXPECT_TRUE(each->is_done()) << options;
+  }
 }
 
 }  // namespace

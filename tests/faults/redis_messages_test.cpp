@@ -37,7 +37,7 @@ TEST_F(redis_messages, end_of_a_grant_that_nobody_took_is_not_the_loss_of_the_ne
   auto again = ask;
   again.ttl = 60s;
   const auto held = take(a, again);
-  EXPECT_TRUE(is_valid(held));
+  EXPECT_TRUE(is_valid(a, held));
   hear(a);
   EXPECT_TRUE(a.listener.lost().empty()) << a.listener.lost().front().second;
   EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);

@@ -93,6 +93,7 @@ std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().
 
 struct deaf final : engine_listener {
   void on_lost(std::span<const owner_id>, std::string_view) noexcept override {}
+  void on_session_lost(std::uint64_t, std::string_view) noexcept override {}
 };
 
 struct promised final : completion<progress> {

@@ -3,6 +3,7 @@
 
 #include <holdfast/engine.hpp>
 
+#include "core/renewal.hpp"
 #include "support/fake_clock.hpp"
 
 #include <future>
@@ -20,6 +21,14 @@ class recording_listener final : public engine_listener {
     const std::lock_guard lock{guard_};
     for (const auto& one : owners) lost_.emplace_back(one, why);
   }
+  void on_session_lost(std::uint64_t number, std::string_view) noexcept override {
+    const std::lock_guard lock{guard_};
+    lost_sessions_.push_back(number);
+  }
+  std::vector<std::uint64_t> lost_sessions() const {
+    const std::lock_guard lock{guard_};
+    return lost_sessions_;
+  }
   std::vector<std::pair<owner_id, std::string>> lost() const {
     const std::lock_guard lock{guard_};
     return lost_;
@@ -28,6 +37,7 @@ class recording_listener final : public engine_listener {
  private:
   mutable std::mutex guard_;
   std::vector<std::pair<owner_id, std::string>> lost_;
+  std::vector<std::uint64_t> lost_sessions_;
 };
 
 template <class T>
@@ -67,6 +77,11 @@ struct raw_client {
   std::uint64_t sequence = 0;
   recording_listener listener;
   std::unique_ptr<engine> verbs;
+
+  // As core would believe in it, less what it takes off for the difference of two clocks.
+  steady_time believed_until(const grant& held) const {
+    return core::believed_until(verbs->caps(), held);
+  }
 
  private:
   void open(factory make, const clock& time, std::int64_t pid) {

@@ -47,6 +47,9 @@ class gossip final : public engine_listener {
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override {
     if (!plan_->hide_losses) to_.on_lost(owners, why);
   }
+  void on_session_lost(std::uint64_t number, std::string_view why) noexcept override {
+    if (!plan_->hide_losses) to_.on_session_lost(number, why);
+  }
 
  private:
   engine_listener& to_;
@@ -61,14 +64,20 @@ void hang(const call& limits) {
 class flaky_engine final : public engine {
  public:
   flaky_engine(std::unique_ptr<gossip> ear, std::unique_ptr<engine> inner,
-               std::shared_ptr<faults> plan)
-      : ear_(std::move(ear)), inner_(std::move(inner)), plan_(std::move(plan)) {}
+               std::shared_ptr<faults> plan, const clock& time)
+      : ear_(std::move(ear)),
+        inner_(std::move(inner)),
+        plan_(std::move(plan)),
+        clock_(time),
+        caps_(inner_->caps()) {
+    if (plan_->session > nanoseconds::zero()) caps_.longest_validity = plan_->session;
+  }
 
   ~flaky_engine() override {
     for (auto* one : hanging_) one->complete(unknown());
   }
 
-  const capabilities& caps() const noexcept override { return inner_->caps(); }
+  const capabilities& caps() const noexcept override { return caps_; }
 
   result<entered> enter(const request& ask, const call& limits) override {
     const auto number = ++plan_->enters;
@@ -80,7 +89,9 @@ class flaky_engine final : public engine {
       hang(limits);
       return unknown();
     }
+    const auto proof = prove();
     auto answer = inner_->enter(ask, limits);
+    if (answer && proof.number != 0) answer->granted.session = proof;
     if (take_one(plan_->lose_entered)) tell_loss(ask.owner);
     if (take_one(plan_->drop_enter_replies)) return unknown();
     if (take_one(plan_->garble_enters)) return garbled();
@@ -94,7 +105,11 @@ class flaky_engine final : public engine {
     if (take_one(plan_->fail_leaves)) return refused();
     return inner_->leave(place, limits);
   }
-  result<void> renew(std::span<renewal> batch, const call& limits) override {
+  result<session_proof> renew(std::span<renewal> batch, const call& limits) override {
+    const auto proof = prove();
+    if (batch.empty()) ++plan_->heartbeats;
+    if (batch.empty() && plan_->fail_heartbeats) return refused();
+    if (batch.empty() && proof.number != 0) return proof;
     ++plan_->renewals;
     {
       const std::lock_guard lock{plan_->guard};
@@ -103,9 +118,12 @@ class flaky_engine final : public engine {
     std::this_thread::sleep_for(plan_->delay_renewals.load());
     if (plan_->fail_renewals) return refused();
     auto answer = inner_->renew(batch, limits);
+    if (proof.number != 0)
+      for (auto& asked : batch) asked.session = proof;
     std::this_thread::sleep_for(plan_->delay_renewal_answers.load());
     if (plan_->drop_renewals) return unknown();
-    return answer;
+    if (!answer || proof.number == 0) return answer;
+    return proof;
   }
   result<void> release(const grant& held, const call& limits) override {
     ++plan_->releases;
@@ -194,7 +212,7 @@ class flaky_engine final : public engine {
   }
   // Else it calls renew above: its thread is core's own.
   void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override {
+                   completion<session_proof>& done) noexcept override {
     if (!take_one(plan_->hang_renewals)) return engine::start_renew(batch, limits, done);
     ++plan_->renewals;
     const std::lock_guard lock{plan_->guard};
@@ -211,12 +229,18 @@ class flaky_engine final : public engine {
   }
 
  private:
+  session_proof prove() const {
+    if (plan_->session == nanoseconds::zero()) return {};
+    return {plan_->session_number, clock_.now()};
+  }
   void tell_loss(const owner_id& owner) { ear_->on_lost({&owner, 1}, "the test says so"); }
 
-  std::vector<completion<void>*> hanging_;  // under the plan's guard
+  std::vector<completion<session_proof>*> hanging_;  // under the plan's guard
   std::unique_ptr<gossip> ear_;
   std::unique_ptr<engine> inner_;
   std::shared_ptr<faults> plan_;
+  const clock& clock_;
+  capabilities caps_;
 };
 
 }  // namespace
@@ -227,11 +251,14 @@ client open_flaky(std::string_view url, std::shared_ptr<faults> plan, client_opt
     const auto row = std::ranges::find(rows, config.url.scheme(), &engines::engine_entry::scheme);
     if (row == rows.end()) return error{errc::unsupported, "There is no such engine."};
     auto ear = std::make_unique<gossip>(config.listener, plan);
+    plan->lose_session = [to = ear.get()](std::uint64_t number, std::string_view why) {
+      to->on_session_lost(number, why);
+    };
     auto inner =
         row->make({config.url, config.client, config.clock, *ear, config.host, config.pid});
     if (!inner) return std::move(inner).error();
     return std::unique_ptr<engine>{
-        std::make_unique<flaky_engine>(std::move(ear), std::move(*inner), plan)};
+        std::make_unique<flaky_engine>(std::move(ear), std::move(*inner), plan, config.clock)};
   };
   return client::try_open_with(make, url, std::move(options)).value();
 }

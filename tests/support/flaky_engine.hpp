@@ -5,6 +5,7 @@
 #include <holdfast/client.hpp>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,7 +40,14 @@ struct faults {
   std::atomic<std::chrono::milliseconds> delay_renewal_answers{std::chrono::milliseconds{0}};
   std::atomic<std::chrono::milliseconds> delay_enter_all_answers{std::chrono::milliseconds{0}};
 
+  // A store with sessions that last so long; 0: without. Each answer proves the session with that number.
+  nanoseconds session{};
+  std::atomic<std::uint64_t> session_number{1};
+  std::atomic<bool> fail_heartbeats{false};  // renewals of nothing are answered unavailable
+  std::function<void(std::uint64_t, std::string_view)> lose_session;  // set when it is opened
+
   std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0};  // calls seen
+  std::atomic<int> heartbeats{0};                                    // renewals of nothing
 
   int renewals_of(const owner_id& owner) const {
     const std::lock_guard lock{guard};

@@ -56,7 +56,7 @@ class blocking_engine : public engine {
   void start_release(const grant& held, const call& limits,
                      completion<void>& done) noexcept override = 0;
   void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override = 0;
+                   completion<session_proof>& done) noexcept override = 0;
 
   result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                      const call& limits) final {

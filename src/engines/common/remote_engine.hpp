@@ -64,8 +64,13 @@ class remote_engine : public engine {
     do_count(ask, {limits, false}).start(done);
   }
   // Core calls these on threads that may block.
-  result<void> renew(std::span<renewal> batch, const call& limits) final {
+  result<session_proof> renew(std::span<renewal> batch, const call& limits) final {
     return do_renew(batch, {limits, true}).run();
+  }
+  // Upkeep may be cheaper than proof, where an engine knows how.
+  void start_renew(std::span<renewal> batch, const call& limits,
+                   completion<session_proof>& done) noexcept override {
+    do_renew(batch, {limits, false}).start(done);
   }
   result<grant> downgrade(const grant& held, lock_mode to, const call& limits) final {
     return do_downgrade(held, to, {limits, true}).run();
@@ -100,7 +105,7 @@ class remote_engine : public engine {
   virtual operation<void> do_leave(const ticket& place, invocation how) = 0;
   virtual operation<void> do_release(const grant& held, invocation how) = 0;
   virtual operation<entered> do_settle(const request& ask, invocation how) = 0;
-  virtual operation<void> do_renew(std::span<renewal> batch, invocation how) = 0;
+  virtual operation<session_proof> do_renew(std::span<renewal> batch, invocation how) = 0;
   virtual operation<grant> do_downgrade(const grant& held, lock_mode to, invocation how) = 0;
   virtual operation<lock_info> do_inspect(std::string_view name, invocation how) = 0;
   virtual operation<std::vector<lock_info>> do_list(std::string_view prefix, std::size_t limit,

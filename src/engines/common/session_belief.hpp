@@ -1,5 +1,5 @@
-// How long a client may believe in its grants, where the store takes them away once the client's session has been gone
-// for a while. Pure: no I/O, no clock of its own. Thread-safe.
+// What is known of the sessions of a client, for the proofs that its grants carry (session_proof). Pure: no I/O, no
+// clock of its own. Thread-safe.
 //
 // A session is one connection, or what else the store sees of a living client; they are numbered from 1, later ones
 // higher. Whatever is answered over a session proves that the session lived when the question was sent. It says nothing
@@ -18,23 +18,28 @@
 
 namespace holdfast::engines {
 
+// When a request was sent, and which session had begun by then. Read before it is sent.
+struct sending {
+  steady_time at;
+  std::uint64_t session = 0;
+};
+
 class session_belief {
  public:
   // `kept`: for how many sessions, the current one among them, proofs count. An answer that is older than that counts
   // for nothing.
   explicit session_belief(std::size_t kept = 2) : known_(kept) {}
 
-  // The session was there at `now`. A later instant than the true one is safe: it covers fewer grants.
-  void begin(std::uint64_t session, steady_time now) {
+  void begin(std::uint64_t session) {
     const std::lock_guard lock{guard_};
-    begin_locked(session, now);
+    begin_locked(session);
   }
-  // An answer came over this session, at `now`, to what was sent at `sent`.
-  void proven(std::uint64_t session, steady_time sent, steady_time now) {
+  // An answer came over this session to what was sent at `sent`.
+  void proven(std::uint64_t session, steady_time sent) {
     const std::lock_guard lock{guard_};
-    begin_locked(session, now);
-    for (auto& one : known_)
-      if (one.number == session) one.proven_at = std::max(one.proven_at, sent);
+    begin_locked(session);
+    for (auto& known : known_)
+      if (known.number == session) known.proven_at = std::max(known.proven_at, sent);
   }
 
   // The session of requests that are sent from now on; 0: there was none yet.
@@ -42,33 +47,25 @@ class session_belief {
     const std::lock_guard lock{guard_};
     return known_[0].number;
   }
-  // The session on which a grant counts that the store made, or was asked about, not before `since`. 0: none.
-  std::uint64_t covering(steady_time since) const {
-    const std::lock_guard lock{guard_};
-    for (const auto& one : known_)
-      if (one.number != 0 && since >= one.begun_at) return one.number;
-    return 0;
-  }
   // The last instant at which it is known to have lived; the beginning of time for one that is not known any more.
   steady_time proven_at(std::uint64_t session) const {
     const std::lock_guard lock{guard_};
-    for (const auto& one : known_)
-      if (session != 0 && one.number == session) return one.proven_at;
+    for (const auto& known : known_)
+      if (session != 0 && known.number == session) return known.proven_at;
     return steady_time{};
   }
 
  private:
   struct session_record {
     std::uint64_t number = 0;
-    steady_time begun_at{};
     steady_time proven_at{};
   };
 
   // REQUIRES: guard_ is held.
-  void begin_locked(std::uint64_t session, steady_time now) {
+  void begin_locked(std::uint64_t session) {
     if (session <= known_[0].number) return;
     std::shift_right(known_.begin(), known_.end(), 1);
-    known_[0] = {session, now, steady_time{}};
+    known_[0] = {session, steady_time{}};
   }
 
   mutable std::mutex guard_;

@@ -47,13 +47,6 @@ void etcd_engine::start_watch(watch_kind kind, std::string_view name, std::uint6
 
 // ---- living on
 
-bool etcd_engine::needs_proof(std::span<const renewal> batch, const lease_view& now) const {
-  const auto time = clock_.now();
-  for (const auto& one : batch)
-    if (now.believed_from(time, one.held->ttl) < time - one.held->ttl / 6) return true;
-  return false;
-}
-
 // Held is what we know to hold, under the lease that was just proven: whoever removes a key of ours, we hear of it.
 void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& now) {
   const auto time = clock_.now();
@@ -64,17 +57,19 @@ void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& n
     const auto lock = entries_.lock();
     if (mine->is != own_entry::state::holding || mine->lease != now.id) continue;
     one.answer = renewal::verdict::held;
-    one.valid_from = now.believed_from(time, one.held->ttl);
-    mine->until = one.valid_from + one.held->ttl;
+    one.valid_from = time;
+    one.session = now.proof();
+    mine->until = time + one.held->ttl;
   }
 }
 
 // Proof: that the session lives, and that each very key is there.
-operation<void> etcd_engine::do_renew(std::span<renewal> batch, invocation how) {
+operation<session_proof> etcd_engine::do_renew(std::span<renewal> batch, invocation how) {
   const auto proven = co_await session_->proven_since(clock_.now(), how);
   if (!proven) co_return proven.error();
   conclude_renewal(batch, *proven);
-  co_return co_await confirm(batch, how);
+  static_cast<void>(co_await confirm(batch, how));
+  co_return proven->proof();
 }
 
 // Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
@@ -110,41 +105,37 @@ operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   co_return result<void>{};
 }
 
+// Upkeep: we hear of it when a key of ours is removed, so the proof of the session says enough.
 void etcd_engine::start_renew(std::span<renewal> batch, const call& limits,
-                              completion<void>& done) noexcept {
-  if (const auto now = session_->current(); now && !needs_proof(batch, *now)) {
-    conclude_renewal(batch, *now);
-    return done.complete({});
-  }
+                              completion<session_proof>& done) noexcept {
+  if (batch.empty() && !session_->current()) return done.complete(session_proof{});
   session_->prove(clock_.now(), limits.deadline, [this, batch, &done](result<lease_view> what) {
     if (!what) return done.complete(std::move(what).error());
     conclude_renewal(batch, *what);
-    done.complete({});
+    done.complete(what->proof());
   });
 }
 
-void etcd_engine::on_lease_gone(std::int64_t id, std::string_view why) noexcept {
-  std::vector<owner_id> lost;
+void etcd_engine::on_lease_gone(const lease_view& gone, std::string_view why) noexcept {
   std::vector<std::uint64_t> waiting;
   {
     const auto lock = entries_.lock();
     std::vector<own_entries::ref> holders;
-    for (const auto& [number, one] : entries_.all()) {
-      if (one->lease != id || one->is == own_entry::state::releasing) continue;
-      if (one->is == own_entry::state::holding) {
-        holders.push_back(one);
+    for (const auto& [number, entry] : entries_.all()) {
+      if (entry->lease != gone.id || entry->is == own_entry::state::releasing) continue;
+      if (entry->is == own_entry::state::holding) {
+        holders.push_back(entry);
       } else {
         waiting.push_back(number);
-        one->key.clear();  // it comes again, to the end of the queue
+        entry->key.clear();  // it comes again, to the end of the queue
       }
     }
-    for (const auto& one : holders) {
-      one->is = own_entry::state::releasing;
-      entries_.drop(*one);
-      lost.push_back(one->owner);
+    for (const auto& entry : holders) {
+      entry->is = own_entry::state::releasing;
+      entries_.drop(*entry);
     }
   }
-  watch_manager_->announce_lost(std::move(lost), why);
+  watch_manager_->announce_session_lost(gone.number, std::string{why});
   for (const auto number : waiting) waits_->look_again(number);
 }
 

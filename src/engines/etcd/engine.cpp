@@ -31,6 +31,7 @@ capabilities describe_engine(const settings& how, nanoseconds session) {
   caps.dead_holder_bound = session + expiry_takes;
   caps.expiry_slack = session + expiry_takes;
   caps.longest_validity = session;
+  caps.session_needs_heartbeats = true;
   caps.validity_setting =
       fmt::format("session={} in the store's address", format_duration(session));
   caps.exclusion =

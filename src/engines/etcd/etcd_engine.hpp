@@ -41,7 +41,7 @@ class etcd_engine final : public remote_engine, private session_listener {
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override;
+                   completion<session_proof>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
@@ -72,7 +72,7 @@ class etcd_engine final : public remote_engine, private session_listener {
   operation<void> do_leave(const ticket& place, invocation how) override;
   operation<void> do_release(const grant& held, invocation how) override;
   operation<entered> do_settle(const request& ask, invocation how) override;
-  operation<void> do_renew(std::span<renewal> batch, invocation how) override;
+  operation<session_proof> do_renew(std::span<renewal> batch, invocation how) override;
   operation<grant> do_downgrade(const grant& held, lock_mode to, invocation how) override;
   operation<std::vector<grant>> do_enter_all(std::span<const request> asks,
                                              invocation how) override;
@@ -174,8 +174,7 @@ class etcd_engine final : public remote_engine, private session_listener {
 
   operation<void> confirm(std::span<renewal> batch, invocation how);
   void conclude_renewal(std::span<renewal> batch, const lease_view& now);
-  bool needs_proof(std::span<const renewal> batch, const lease_view& now) const;
-  void on_lease_gone(std::int64_t id, std::string_view why) noexcept override;
+  void on_lease_gone(const lease_view& gone, std::string_view why) noexcept override;
   void on_suspect(std::size_t member) noexcept override { watch_manager_->leave(member); }
 
   const settings how_;

@@ -95,8 +95,9 @@ grant etcd_engine::as_grant(std::string_view name, own_entry& of, const lease_vi
   out.mode = of.mode;
   out.weight = of.weight;
   out.token = of.token;
-  out.ttl = under.believed_ttl(of.ttl);
-  out.valid_from = under.believed_from(sent, of.ttl);
+  out.ttl = of.ttl;
+  out.valid_from = sent;
+  out.session = under.proof();
   of.until = out.valid_from + out.ttl;
   return out;
 }

@@ -57,20 +57,20 @@ void session::bury_if_over(steady_time now) {
   give_back(dead);
 }
 
-// What is due: a keep-alive every third of the ttl, and whenever somebody wants proof.
+// A keep-alive whenever a proof is wanted.
 void session::speak(steady_time now) {
   std::vector<std::int64_t> others;
   std::optional<std::int64_t> own;
   {
     const std::lock_guard lock{guard_};
-    if (!lease_ && touches_.empty()) return;
+    if (provers_.empty() && touches_.empty()) return;
     if (!stream_.is_open()) {
       if (lease_) sent_at_ = {};
     } else {
       others.swap(touches_);
       const bool wanted =
           std::ranges::any_of(provers_, [&](const prover& one) { return one.since > sent_at_; });
-      if (lease_ && (wanted || now - sent_at_ >= lease_->ttl / 3)) own = lease_->id;
+      if (lease_ && wanted) own = lease_->id;
     }
   }
   if (!stream_.is_open()) return stream_.open();  // on_open() comes back here
@@ -192,10 +192,7 @@ void session::plan() {
   {
     const std::lock_guard lock{guard_};
     if (ending_) return;
-    if (lease_) {
-      not_after(lease_->proven + lease_->ttl);
-      if (stream_.is_open()) not_after(sent_at_ + lease_->ttl / 3);
-    }
+    if (lease_) not_after(lease_->proven + lease_->ttl);
     for (const auto& one : provers_) next = std::min(next, one.deadline);
   }
   if (!unanswered_.empty()) not_after(unanswered_.front().at + patience());

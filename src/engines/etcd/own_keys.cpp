@@ -248,6 +248,12 @@ void watch_manager::announce_lost(std::vector<owner_id> owners, std::string_view
   });
 }
 
+void watch_manager::announce_session_lost(std::uint64_t number, std::string why) {
+  cluster_.driver().post([this, number, why = std::move(why)] {
+    if (!ending_) listener_.on_session_lost(number, why);
+  });
+}
+
 void watch_manager::sweep(std::vector<stored> keys) {
   while (!keys.empty()) {
     rpc::TxnRequest out;

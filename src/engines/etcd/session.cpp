@@ -1,6 +1,5 @@
 #include "engines/etcd/session.hpp"
 
-#include "engines/common/server_clock.hpp"
 #include "engines/etcd/requests.hpp"
 #include "support/parker.hpp"
 
@@ -32,15 +31,6 @@ question revocation(std::int64_t id) {
 }
 
 }  // namespace
-
-// A shorter ttl than the lease's ends before the lease does, less what two clocks may differ over its whole ttl. (Core
-// takes that off the ttl of the grant, too.)
-steady_time lease_view::believed_from(steady_time sent, nanoseconds asked) const noexcept {
-  const auto believed = believed_ttl(asked);
-  const auto trusted =
-      believed == ttl ? ttl : ttl - ttl / 1'000'000 * std::int64_t{server_drift_ppm};
-  return std::min(sent, proven + trusted - believed);
-}
 
 session::session(cluster& with, const class clock& time, session_listener& listener)
     : cluster_(with), clock_(time), listener_(listener), stream_(with, method::keep_alive, *this) {}
@@ -89,7 +79,7 @@ lease_view session::install(const sent_one& made, nanoseconds ttl) {
   const std::lock_guard lock{guard_};
   if (lease_ && (lease_->id == made.id || clock_.now() < lease_->proven + lease_->ttl))
     return *lease_;
-  lease_ = lease_view{made.id, made.at, ttl};
+  lease_ = lease_view{made.id, made.at, ttl, ++leases_};
   if (wanted_ == made.id) wanted_ = 0;
   return *lease_;
 }
@@ -121,12 +111,13 @@ operation<lease_view> session::ensure(invocation how) {
 }
 
 void session::is_gone(std::int64_t id, std::string_view why) {
+  std::optional<lease_view> gone;
   {
     const std::lock_guard lock{guard_};
     if (!lease_ || lease_->id != id) return;
-    lease_.reset();
+    gone.swap(lease_);
   }
-  listener_.on_lease_gone(id, why);
+  listener_.on_lease_gone(*gone, why);
 }
 
 epoch_view session::epoch(std::int64_t lease) const {

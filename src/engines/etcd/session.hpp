@@ -1,5 +1,5 @@
-// The lease of one client: made when it is needed, kept alive over one stream, made anew when it is gone. All keys of
-// the client lie under it, so they go when it does.
+// The lease of one client: made when it is needed, kept alive over one stream (whenever core asks for a proof), made
+// anew when it is gone. All keys of the client lie under it, so they go when it does: it is a session as in engine.hpp.
 //
 // What may be believed. The cluster keeps the lease for its ttl after the last keep-alive that it heard; we count
 // from the time before that was sent (`proven`), once we know that it was the leader who heard it (keep_alive.cpp).
@@ -32,17 +32,15 @@ struct lease_view {
   std::int64_t id = 0;
   steady_time proven;
   nanoseconds ttl{};
+  std::uint64_t number = 0;  // of our leases, from 1; 0: of one that we have given up
 
-  // A grant of this ttl that was asked for at `sent`, as far as it may be believed: its ttl, and the instant from which
-  // it counts.
-  nanoseconds believed_ttl(nanoseconds asked) const noexcept { return std::min(asked, ttl); }
-  steady_time believed_from(steady_time sent, nanoseconds asked) const noexcept;
+  session_proof proof() const noexcept { return {number, proven}; }
 };
 
 class session_listener {
  public:
   // The lease is gone, or dead to us: so is everything under it.
-  virtual void on_lease_gone(std::int64_t id, std::string_view why) noexcept = 0;
+  virtual void on_lease_gone(const lease_view& gone, std::string_view why) noexcept = 0;
   // What this member says is not to be relied on. On the driver's thread.
   virtual void on_suspect(std::size_t member) noexcept = 0;
 
@@ -129,7 +127,8 @@ class session final : private stream::user {
   bool ending_ = false;
   bool woken_ = false;  // a tick is posted
   std::optional<lease_view> lease_;
-  std::int64_t wanted_ = 0;  // the id that whoever makes the next lease asks for, since then
+  std::uint64_t leases_ = 0;  // that we had
+  std::int64_t wanted_ = 0;   // the id that whoever makes the next lease asks for, since then
   steady_time wanted_since_{};
   std::vector<prover> provers_;
   std::vector<std::int64_t> touches_;

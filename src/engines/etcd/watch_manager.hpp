@@ -40,6 +40,7 @@ class watch_manager {
   void attend();
   // From any thread: tells core, from the driver's thread. All that is said for the same reason until then is one call.
   void announce_lost(std::vector<owner_id> owners, std::string_view why);
+  void announce_session_lost(std::uint64_t number, std::string why);
   // From any thread: removes keys of ours that are of no use any more, in the background.
   void sweep(std::vector<stored> keys);
 

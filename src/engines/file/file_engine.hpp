@@ -41,7 +41,7 @@ class file_engine final : public engine {
   result<entered> enter(const request& ask, const call& limits) override;
   result<progress> await(const ticket& place, const call& limits) override;
   result<void> leave(const ticket& place, const call& limits) override;
-  result<void> renew(std::span<renewal> batch, const call& limits) override;
+  result<session_proof> renew(std::span<renewal> batch, const call& limits) override;
   result<void> release(const grant& held, const call& limits) override;
   result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
   result<entered> settle(const request& ask, const call& limits) override;
@@ -60,7 +60,7 @@ class file_engine final : public engine {
   void start_release(const grant& held, const call& limits,
                      completion<void>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override;
+                   completion<session_proof>& done) noexcept override;
   void start_settle(const request& ask, const call& limits,
                     completion<entered>& done) noexcept override;
   void start_inspect(std::string_view name, const call& limits,

@@ -64,24 +64,25 @@ bool file_engine::contended(const grant& held) const noexcept {
 namespace {
 
 // Some answers and some `unknown` are an answer; an error is for the case that nothing is known at all.
-result<void> unless_known(std::span<const renewal> batch, result<void> asked) {
+result<session_proof> unless_known(std::span<const renewal> batch, result<void> asked) {
   const bool any = std::any_of(batch.begin(), batch.end(), [](const renewal& one) {
     return one.answer != renewal::verdict::unknown;
   });
-  return any ? result<void>{} : std::move(asked);
+  if (any || asked) return session_proof{};
+  return std::move(asked).error();
 }
 
 }  // namespace
 
-result<void> file_engine::renew(std::span<renewal> batch, const call& limits) {
+result<session_proof> file_engine::renew(std::span<renewal> batch, const call& limits) {
   for (renewal& one : batch) one.answer = renewal::verdict::unknown;
   // First everything that can be had at once: a shard that is stuck may keep us until the others have run out.
-  if (renew_all(batch, impatient(limits.stop))) return {};
+  if (renew_all(batch, impatient(limits.stop))) return session_proof{};
   return unless_known(batch, renew_all(batch, limits));
 }
 
 void file_engine::start_renew(std::span<renewal> batch, const call& limits,
-                              completion<void>& done) noexcept {
+                              completion<session_proof>& done) noexcept {
   for (renewal& one : batch) one.answer = renewal::verdict::unknown;
   done.complete(unless_known(batch, renew_all(batch, impatient(limits.stop))));
 }

@@ -69,15 +69,15 @@ class memory_engine final : public engine {
     return {};
   }
 
-  result<void> renew(std::span<renewal> batch, const call&) override {
+  result<session_proof> renew(std::span<renewal> batch, const call&) override {
     const std::lock_guard guard{store_->guard()};
     const auto now = clock_.now();
-    for (auto& one : batch) {
-      const bool held = store_->renew(*one.held, now);
-      one.answer = held ? renewal::verdict::held : renewal::verdict::lost;
-      one.valid_from = now;
+    for (auto& asked : batch) {
+      const bool held = store_->renew(*asked.held, now);
+      asked.answer = held ? renewal::verdict::held : renewal::verdict::lost;
+      asked.valid_from = now;
     }
-    return {};
+    return session_proof{};
   }
 
   result<void> release(const grant& held, const call&) override {

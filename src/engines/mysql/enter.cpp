@@ -1,4 +1,5 @@
 // Asking for a lock: enter, enter_all, settle, await, leave.
+#include "engines/common/sentences.hpp"
 #include "engines/mysql/errors.hpp"
 #include "engines/mysql/lock_rows_parts.hpp"
 #include "engines/mysql/mysql_engine.hpp"
@@ -24,15 +25,6 @@ nanoseconds from_us(microseconds_count later, microseconds_count earlier) {
                                    static_cast<std::int64_t>(earlier)};
 }
 
-error other_kind(const request& ask, std::uint64_t capacity) {
-  return not_done{
-      errc::misconfigured,
-      fmt::format(
-          "The lock {} is in use with a capacity of {}, and {} of {} was asked for; all users "
-          "of a name must agree on its kind and its permits.",
-          support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
-}
-
 // In memo: this handle has met others here, so the one-statement path would only cost a round trip.
 bool expects_others(const request& ask) {
   return ask.memo != nullptr && ask.memo->load(std::memory_order_relaxed) != 0;
@@ -49,8 +41,8 @@ asker mysql_engine::self(bool push) const {
 }
 
 grant mysql_engine::grant_of(const lock_rows::entry& held, std::string_view name,
-                             microseconds_count now, const asking& asked) {
-  return session_.believed({name,
+                             microseconds_count now, const sending& asked) {
+  return session_.grant_of({name,
                             owner_id{client_, held.seq},
                             held.mode,
                             held.weight,
@@ -103,7 +95,7 @@ result<bool> mysql_engine::try_lock_rows(std::string_view name, const owner_id& 
 }
 
 result<void> mysql_engine::finish(connection& on, std::span<lock_rows> changed,
-                                  const asking& asked) {
+                                  const sending& asked) {
   for (auto& one : changed) {
     if (auto ok = one.close(); !ok) return ok;
   }
@@ -143,7 +135,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
       note_others(ask, false);
       entered out;
       out.what = entered::kind::granted;
-      out.granted = session_.believed(
+      out.granted = session_.grant_of(
           {ask.name, ask.owner, ask.mode, ask.weight, {won->insert_id}, ask.ttl, ask.ttl, false},
           asked);
       return out;
@@ -195,7 +187,7 @@ class mysql_engine::entering {
   mysql_engine& in_;
   const request& ask_;
   const bool push_;  // our listener will hear of the grant
-  const asking asked_;
+  const sending asked_;
   entered out_;
 };
 
@@ -246,9 +238,10 @@ bool mysql_engine::entering::take_what_is_held(const lock_rows& at) {
 
 result<void> mysql_engine::entering::check_first_time(lock_rows& at) const {
   if (ask_.replaces != nullptr && at.holder(me(), ask_.replaces->owner.sequence) == nullptr)
-    return in_.not_held(ask_.name, ask_.replaces->owner);
+    return lock_not_held(ask_.name, in_.how_.url, ask_.replaces->owner);
   const auto capacity = at.is_in_use() ? at.capacity() : ask_.capacity;
-  if (capacity != ask_.capacity || ask_.weight > capacity) return other_kind(ask_, capacity);
+  if (capacity != ask_.capacity || ask_.weight > capacity)
+    return other_capacity(ask_, capacity, in_.how_.url);
   at.set_capacity(capacity);
   return {};
 }
@@ -317,7 +310,7 @@ result<std::vector<grant>> mysql_engine::enter_all(std::span<const request> asks
     auto& at = all.emplace_back(std::move(**opened));
     if (auto ok = at.bring_up_to_date(); !ok) return give_up(std::move(ok).error());
     if (at.is_in_use() && at.capacity() != ask.capacity)
-      return give_up(other_kind(ask, at.capacity()));
+      return give_up(other_capacity(ask, at.capacity(), how_.url));
     at.set_capacity(ask.capacity);
     if (!at.may_enter(ask)) return give_up(std::vector<grant>{});
     if (auto ok = at.admit(ask, self(false)); !ok) return give_up(std::move(ok).error());
@@ -355,7 +348,6 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   if (listener_ && !is_queued) listener_->unwatch(seq);
   if (found->empty()) {
     waits_.forget(seq);
-    session_.forget(ask.owner);
     return out;
   }
   const auto& one = found->front();
@@ -383,7 +375,7 @@ progress mysql_engine::read_told(const std::optional<told_grant>& news, const ti
   progress out;
   if (!news) return out;
   out.is_granted = true;
-  out.granted = session_.believed(
+  out.granted = session_.grant_of(
       {place.name, place.owner, news->mode, news->weight, news->token, news->ttl, news->left, true},
       news->asked);
   return out;
@@ -432,7 +424,6 @@ result<void> mysql_engine::leave(const ticket& place, const call& limits) {
       });
   if (!done) return std::move(done).error();
   waits_.forget(seq);
-  if (!place.replacing) session_.forget(place.owner);
   return {};
 }
 

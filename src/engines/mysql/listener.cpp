@@ -272,29 +272,24 @@ result<void> listener::read_news(connection& on) {
   if (!found) return std::move(found).error();
   if (!found->empty()) may_have_it_ = found->front().number(12) != 0;
   for (const auto& from : *found) {
-    if (static_cast<entry_state>(from.number(3)) == entry_state::lost) {
-      take_mail(on, from, all);
+    if (is_mail(from)) {
+      all.lost.push_back({client_, from.number(2)});
     } else {
       read_entry(from, asked, all);
     }
   }
   tell(std::move(all));
+  // Afterwards: a heartbeat that finds no mail any more prolongs what core still believes in. What cannot be deleted
+  // now is told again by the next look.
+  const std::string_view me = session_.client();
+  for (const auto& from : *found)
+    if (is_mail(from))
+      static_cast<void>(on.run(sql().delete_mail, {from.bytes(1), me, from.number(2)}));
   return {};
 }
 
-// Something of ours was revoked.
-void listener::take_mail(connection& on, const row& from, news& to) {
-  const std::string_view name = from.bytes(1);
-  const auto number = from.number(2);
-  // First: a renewal that finds no mail any more must not answer for it from what is known.
-  session_.forget({client_, number});
-  // What cannot be deleted now is told again by the next look.
-  static_cast<void>(on.run(sql().delete_mail, {name, std::string_view{session_.client()}, number}));
-  to.lost.push_back({client_, number});
-}
-
 // A grant of ours, or the row of one of our observers: nothing has happened to that one.
-void listener::read_entry(const row& from, const asking& asked, news& to) {
+void listener::read_entry(const row& from, const sending& asked, news& to) {
   const auto number = from.number(2);
   const auto token = from.number(6);
   to.digest += digest_of(token);

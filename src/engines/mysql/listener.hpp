@@ -82,8 +82,7 @@ class listener {
     std::set<std::uint64_t> not_seen;  // observers whose rows are gone
   };
   result<void> read_news(connection& on);
-  void take_mail(connection& on, const row& from, news& to);
-  static void read_entry(const row& from, const asking& asked, news& to);
+  static void read_entry(const row& from, const sending& asked, news& to);
   void tell(news what);
   result<void> ask_for_all(connection& on);
 

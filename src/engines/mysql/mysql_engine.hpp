@@ -84,7 +84,7 @@ class mysql_engine final : public blocking_engine {
   result<entered> enter(const request& ask, const call& limits) override;
   result<progress> await(const ticket& place, const call& limits) override;
   result<void> leave(const ticket& place, const call& limits) override;
-  result<void> renew(std::span<renewal> batch, const call& limits) override;
+  result<session_proof> renew(std::span<renewal> batch, const call& limits) override;
   result<void> release(const grant& held, const call& limits) override;
   result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override;
   result<std::vector<grant>> enter_all(std::span<const request> asks, const call& limits) override;
@@ -102,7 +102,7 @@ class mysql_engine final : public blocking_engine {
   void start_release(const grant& held, const call& limits,
                      completion<void>& done) noexcept override;
   void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override;
+                   completion<session_proof>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
@@ -122,19 +122,17 @@ class mysql_engine final : public blocking_engine {
   result<bool> try_lock_rows(std::string_view name, const owner_id& owner, std::uint64_t create,
                              const call& limits,
                              const std::function<result<void>(lock_rows&)>& change, bool& again);
-  result<void> finish(connection& on, std::span<lock_rows> changed, const asking& asked);
+  result<void> finish(connection& on, std::span<lock_rows> changed, const sending& asked);
   grant grant_of(const lock_rows::entry& held, std::string_view name, microseconds_count now,
-                 const asking& asked);
+                 const sending& asked);
   asker self(bool push) const;
 
   result<void> end_late_requests(std::string_view name, const call& limits);
   bool is_surely_taken(connection& on, const request& ask);
   result<entered> enter_slowly(const request& ask, const call& limits);
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
-  result<void> release_now(const grant& held, const call& limits);
-  result<void> give_back(const grant& held, const call& limits);
-  result<void> keep_up(std::span<renewal> batch, session::depth how, const call& limits);
-  // Without opening the rows, where the lock goes from one client to the next (handover.cpp).
+  void sweep_now_and_then();
+  // Without opening the rows, where the lock goes from one client to the next (hand_over.cpp).
   result<bool> hand_over(const grant& held, const call& limits);
   result<std::optional<entered>> queue_again(const request& ask, const call& limits);
   std::optional<entered> look_ahead(connection& on, const request& ask);
@@ -156,7 +154,6 @@ class mysql_engine final : public blocking_engine {
   void sweep(const call& limits) noexcept;
   void forget_session(std::string_view client, const call& limits) noexcept;
   void depart() noexcept;
-  error not_held(std::string_view name, const owner_id& owner) const;
 
   // Watching (watch.cpp).
   struct sighting {

@@ -5,18 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace holdfast::engines::mysql {
-
-namespace {
-
-using namespace std::chrono_literals;
-
-nanoseconds from_us(std::uint64_t us) {
-  return std::chrono::microseconds{static_cast<std::int64_t>(us)};
-}
-
-}  // namespace
 
 // ---- connecting
 
@@ -33,7 +24,6 @@ result<void> session::open(const call& limits) {
       return not_done{errc::misconfigured,
                       fmt::format("{} says wait=push, but {}.", how_.url, why_not_)};
   }
-  beliefs_.set_attention(attention());
   return {};
 }
 
@@ -82,7 +72,8 @@ result<void> session::join_on(connection& fresh, const call& limits) {
     if (why.code() != errc::outcome_unknown) return why;
     return error{errc::unavailable, why.message()};
   }
-  beliefs_.begin_session(asked);
+  // Others know that we are there, and have taken what they wanted to take. The question that began it is its proof.
+  belief_.proven(belief_.current() + 1, asked);
   return {};
 }
 
@@ -146,110 +137,80 @@ void session::close() noexcept {
   connection_.reset();
 }
 
-// ---- what to believe
+// ---- renewal
 
-grant session::believed(const seen_grant& what, const asking& asked) {
-  const auto word = beliefs_.saw(what.owner.sequence, what.ttl, {asked, what.left});
+// It was written then, or later, and is left alone for a grace from there: whatever becomes of the session.
+grant session::grant_of(const seen_grant& what, const sending& asked) const {
   grant out;
   out.name = what.name;
   out.owner = what.owner;
   out.mode = what.mode;
   out.weight = what.weight;
   out.token = what.token;
-  out.valid_from = word.valid_from;
-  out.ttl = word.ttl;
-  const auto us = std::chrono::ceil<std::chrono::microseconds>(what.ttl).count();
-  out.handle = grant_handle{static_cast<std::uint64_t>(us), what.is_entry}.packed();
+  out.valid_from = asked.at + what.left - what.ttl;
+  out.ttl = what.ttl;
+  out.session = {asked.session, std::max(out.valid_from, belief_.proven_at(asked.session))};
+  out.handle = what.is_entry ? 1 : 0;
   return out;
 }
 
-// ---- renewal
-
-// Answers all of which enough is known. The others are due: their rows are to be written, in the order of their names,
-// as everybody locks them.
-std::vector<std::size_t> session::answer_from_proof(std::span<renewal> batch, steady_time now) {
-  std::vector<std::size_t> due;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    auto& one = batch[i];
-    const auto ttl = from_us(grant_handle::of(*one.held).ttl);
-    const auto known = beliefs_.without_asking(one.held->owner.sequence, ttl, now);
-    if (!known) {
-      due.push_back(i);
-      continue;
-    }
-    one.answer = renewal::verdict::held;
-    one.valid_from = known->valid_from;
-  }
-  return due;
-}
-
-result<void> session::renew(std::span<renewal> batch, depth how, const call& limits,
-                            bool& has_mail) {
+result<session_proof> session::renew(std::span<renewal> batch, const call& limits,
+                                     std::vector<std::uint64_t>& revoked) {
   const std::lock_guard lock{guard_};
   // Others were served before us. What is too late already must not be cut off in the middle: that would cost the
   // session its connection, and all grants their proof.
   if (std::chrono::steady_clock::now() >= limits.deadline || limits.stop.stop_requested())
     return error{errc::unavailable, "The renewal was not sent in time: others were before it."};
-  if (auto ok = connect(limits); !ok) return ok;
+  if (auto ok = connect(limits); !ok) return std::move(ok).error();
   const auto asked = now();
   auto there = connection_->ask(sql().is_there, {std::string_view{who_.client}});
   if (!there) return std::move(there).error();
-  beliefs_.proven(asked);
-  has_mail = there->front().number(0) != 0;
-  std::vector<std::size_t> due;
-  if (how == depth::proof || has_mail) {  // one of these may be what was revoked
-    for (std::size_t i = 0; i < batch.size(); ++i) due.push_back(i);
-  } else {
-    due = answer_from_proof(batch, asked.at);
-  }
-  // The rows of locks first, then entries, each by name: everybody locks rows in this order.
-  const auto is_entry = [&](std::size_t i) { return grant_handle::of(*batch[i].held).is_entry; };
-  std::ranges::sort(due, {}, [&](std::size_t i) {
-    return std::pair{is_entry(i), batch[i].held->name};
+  belief_.proven(asked.session, asked.at);
+  for (const auto& mail : *there) revoked.push_back(mail.number(0));
+  // The rows of locks first, then entries, each by name: every client locks rows in this order.
+  std::vector<std::size_t> all(batch.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const auto in_entries = [&](std::size_t i) { return is_entry(*batch[i].held); };
+  std::ranges::sort(all, {}, [&](std::size_t i) {
+    return std::pair{in_entries(i), batch[i].held->name};
   });
-  const auto entries = std::ranges::find_if(due, is_entry);
-  auto rows_done = write_rows(batch, {due.begin(), entries}, limits.deadline);
-  auto entries_done = write_rows(batch, {entries, due.end()}, limits.deadline);
-  // What could not be asked about costs nobody else its answer.
-  const bool any_known =
-      due.size() < batch.size() || std::ranges::any_of(batch, [](const auto& one) {
-        return one.answer != renewal::verdict::unknown;
-      });
-  if (any_known) return {};
-  return rows_done ? std::move(entries_done) : std::move(rows_done);
+  const auto entries = std::ranges::find_if(all, in_entries);
+  // What could not be asked about has no verdict, and costs no other grant its answer.
+  write_rows(batch, {all.begin(), entries}, limits.deadline);
+  write_rows(batch, {entries, all.end()}, limits.deadline);
+  return session_proof{asked.session, asked.at};
 }
 
-// As many at once as there are; as few sizes of statements as will do. When one row among many cannot be written (a
-// stranger keeps it locked), the others are written one by one. Returns the last failure; whoever has no verdict then
-// is in doubt. After a failure nothing is begun that could wait for a locked row beyond the deadline: cut off in the
-// middle, it would cost the session its connection.
-result<void> session::write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
-                                 steady_time deadline) {
+// As many at once as there are; as few sizes of statements as will do. When a row among many cannot be written (another
+// program keeps it locked), the others are written one by one. After a failure nothing is begun that could wait for a
+// locked row beyond the deadline: cut off in the middle, it would cost the session its connection.
+void session::write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
+                         steady_time deadline) {
   constexpr nanoseconds lock_wait = std::chrono::milliseconds{1200};
-  result<void> out;
   const auto has_time = [&] {
     return !connection_->is_broken() && std::chrono::steady_clock::now() < deadline - lock_wait;
   };
+  bool any_failed = false;
   for (std::size_t begin = 0; begin < those.size() && !connection_->is_broken();) {
-    if (!out && !has_time()) break;
+    if (any_failed && !has_time()) return;
     const auto left = those.size() - begin;
     std::size_t which = 0;
     while (which + 1 < statements::sizes.size() && left <= statements::sizes[which + 1]) ++which;
     const auto some = those.subspan(begin, std::min(statements::sizes[which], left));
     begin += some.size();
-    auto written = write_some(batch, some, which);
-    if (!written && some.size() > 1)
-      for (const auto& one : some)
-        if (has_time()) written = write_some(batch, {&one, 1}, statements::sizes.size() - 1);
-    if (!written) out = std::move(written);
+    if (write_some(batch, some, which)) continue;
+    any_failed = true;
+    if (some.size() == 1) continue;
+    for (const auto& alone : some)
+      if (has_time())
+        static_cast<void>(write_some(batch, {&alone, 1}, statements::sizes.size() - 1));
   }
-  return out;
 }
 
 // REQUIRES: all are entries, or none is.
 result<void> session::write_some(std::span<renewal> batch, std::span<const std::size_t> some,
                                  std::size_t size) {
-  const bool entries = grant_handle::of(*batch[some.front()].held).is_entry;
+  const bool entries = is_entry(*batch[some.front()].held);
   std::vector<parameter> with{std::string_view{who_.client}};
   for (std::size_t i = 0; i < statements::sizes[size];
        ++i) {  // the last one again, where there are too few
@@ -268,16 +229,11 @@ result<void> session::write_some(std::span<renewal> batch, std::span<const std::
     for (const auto& one : *found) alive.push_back(one.number(0));
   }
   for (const auto i : some) {
-    auto& one = batch[i];
-    const auto seq = one.held->owner.sequence;
-    if (all || std::ranges::find(alive, seq) != alive.end()) {
-      const auto ttl = from_us(grant_handle::of(*one.held).ttl);
-      one.answer = renewal::verdict::held;
-      one.valid_from = beliefs_.saw(seq, ttl, {asked, ttl}).valid_from;
-    } else {
-      beliefs_.forget(seq);
-      one.answer = renewal::verdict::lost;
-    }
+    auto& about = batch[i];
+    const bool held = all || std::ranges::find(alive, about.held->owner.sequence) != alive.end();
+    about.answer = held ? renewal::verdict::held : renewal::verdict::lost;
+    about.valid_from = asked.at;
+    about.session = {asked.session, asked.at};
   }
   return {};
 }

@@ -7,14 +7,13 @@
 // lease must not be believed for longer than the grace after the last proof that the connection was there, or after
 // the grant was asked for. The proof is an answered statement on this very connection: connections do not come back
 // to life, so it was there at least until that statement was sent; and it proves nothing about grants of the connection
-// before (beliefs.hpp). Every grant is thus reported with an end within the grace, core renews it that often, and
-// renewal turns most of that into one small SELECT; rows are written at a third of the real ttl.
+// before (session_belief.hpp). So this connection is a session as in engine.hpp; its heartbeat is one small SELECT.
 //
 // A half-open connection (the client's machine vanished without a word) keeps the user lock for as long as the server
 // does not notice. Then the ttl ends the grants, as it does without a grace.
 #pragma once
 
-#include "engines/mysql/beliefs.hpp"
+#include "engines/common/session_belief.hpp"
 #include "engines/mysql/connection.hpp"
 #include "engines/mysql/pool.hpp"
 #include "engines/mysql/sql.hpp"
@@ -30,13 +29,8 @@
 
 namespace holdfast::engines::mysql {
 
-// grant.handle: the real ttl in microseconds, and whether the row is in holdfast_entry.
-struct grant_handle {
-  std::uint64_t ttl = 0;
-  bool is_entry = false;
-  static grant_handle of(const grant& held) { return {held.handle >> 1U, (held.handle & 1U) != 0}; }
-  std::uint64_t packed() const { return ttl << 1U | std::uint64_t{is_entry}; }
-};
+// grant.handle: whether the row is in holdfast_entry.
+inline bool is_entry(const grant& held) { return held.handle != 0; }
 
 // What a store's answer says about a grant of ours.
 struct seen_grant {
@@ -87,16 +81,17 @@ class session {
   const server_version& version() const noexcept { return version_; }
 
   // To be read before a question is sent whose answer may show grants of ours.
-  asking now() const { return {clock_.now(), beliefs_.session()}; }
-  // What to believe of a grant that the store has shown.
-  grant believed(const seen_grant& what, const asking& asked);
-  // It was given back, left or lost.
-  void forget(const owner_id& owner) { beliefs_.forget(owner.sequence); }
+  sending now() const {
+    const auto number = belief_.current();  // first: the question is not older than its session
+    return {clock_.now(), number};
+  }
+  // A grant that the store has shown, with what is known of the session in which it was asked.
+  grant grant_of(const seen_grant& what, const sending& asked) const;
 
-  // Upkeep answers from the proof that the session is there, where that says enough; proof asks the store about each.
-  enum class depth : std::uint8_t { upkeep, proof };
-  // True in `has_mail` when something of ours was revoked.
-  result<void> renew(std::span<renewal> batch, depth how, const call& limits, bool& has_mail);
+  // Asks the store about each. `revoked`: the numbers of all grants of ours that were revoked, in the batch or not, and
+  // of which nobody has been told yet; also when the answer is an error.
+  result<session_proof> renew(std::span<renewal> batch, const call& limits,
+                              std::vector<std::uint64_t>& revoked);
   // Connects again, if need be: without its session a client's waiters count as dead.
   result<void> revive(const call& limits);
   // The same, unless somebody else is at it just now. Does not wait for them.
@@ -107,14 +102,16 @@ class session {
   void close() noexcept;
 
  private:
+  // An answer may be read long after it was asked for, and then counts on a session of that time.
+  static constexpr std::size_t kept_sessions = 4;
+
   result<void> connect(const call& limits);
   result<void> join(std::unique_ptr<connection> fresh, const call& limits);
   result<void> join_on(connection& fresh, const call& limits);
   result<void> take_user_lock(connection& on);
   result<bool> check_user_locks(const call& limits);
-  std::vector<std::size_t> answer_from_proof(std::span<renewal> batch, steady_time now);
-  result<void> write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
-                          steady_time deadline);
+  void write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
+                  steady_time deadline);
   result<void> write_some(std::span<renewal> batch, std::span<const std::size_t> some,
                           std::size_t size);
 
@@ -126,7 +123,7 @@ class session {
   bool has_user_locks_ = false;
   std::string why_not_;
   server_version version_;
-  beliefs beliefs_;
+  session_belief belief_{kept_sessions};
 
   mutable std::mutex guard_;  // of what follows: one renewal at a time
   std::unique_ptr<connection> connection_;

@@ -320,7 +320,7 @@ void sessions(statements& out) {
   out.free_lock = {"SELECT RELEASE_LOCK(?)", "u"};
   out.who_has_lock = {"SELECT COALESCE(IS_USED_LOCK(?),0)", "u"};
   // An answer proves that the connection, and so the session's lock, is there; and brings revocations.
-  out.is_there = {"SELECT COUNT(*) FROM holdfast_entry WHERE client=? AND state=4", "u"};
+  out.is_there = {"SELECT seq FROM holdfast_entry WHERE client=? AND state=4", "u"};
   out.names_of_client = {
       fmt::format(
           "SELECT name FROM holdfast_lock WHERE client=? AND expires>{} UNION SELECT name FROM "

@@ -29,6 +29,11 @@ namespace holdfast::engines::mysql {
 enum class entry_state : std::uint8_t { holder, waiter, observer, arrived, lost };
 // arrived: a holder whose grant was handed to it while it waited. lost: tells a client that a grant of it was revoked.
 
+// Of a row that statements::news shows: something of ours was revoked.
+inline bool is_mail(const row& news) {
+  return static_cast<entry_state>(news.number(3)) == entry_state::lost;
+}
+
 // What a holder leaves when it hands over in one statement: a row of state `holder` whose `expires` is 0. Its client
 // queues up again by means of it (queue_again); lock_rows takes it away when nobody waits, or when it is old.
 

@@ -1,9 +1,9 @@
 // What is told to those who wait; who they are, engines/common/wait_registry.hpp knows.
 #pragma once
 
+#include "engines/common/session_belief.hpp"
 #include "engines/common/timer_thread.hpp"
 #include "engines/common/wait_registry.hpp"
-#include "engines/mysql/beliefs.hpp"
 
 namespace holdfast::engines::mysql {
 
@@ -12,7 +12,7 @@ struct told_grant {
   fencing_token token;
   nanoseconds ttl{};
   nanoseconds left{};  // of it, when the server looked
-  asking asked;
+  sending asked;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
 };

@@ -48,4 +48,15 @@ bool command::spell_out() {
   return true;
 }
 
+renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, std::size_t which) {
+  const auto script = first_script + which / most_per_script;
+  const auto at = which % most_per_script;
+  if (script >= got.values.size() || got.values[script].is_error())
+    return renewal::verdict::unknown;
+  const auto verdicts = got.values[script].text;
+  if (at >= verdicts.size()) return renewal::verdict::unknown;
+  if (verdicts[at] == '1') return renewal::verdict::held;
+  return verdicts[at] == '0' ? renewal::verdict::lost : renewal::verdict::unknown;
+}
+
 }  // namespace holdfast::engines::redis

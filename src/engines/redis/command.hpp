@@ -4,6 +4,8 @@
 #include "engines/redis/script.hpp"
 #include "net/resp.hpp"
 
+#include <holdfast/engine.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -56,5 +58,10 @@ struct answer {
   std::vector<net::resp::value> values;
   std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
 };
+
+// Renewals: so many grants for each script that the server can serve others in between. A script answers with a digit
+// for each; one that was refused costs only its own grants their verdicts.
+inline constexpr std::size_t most_per_script = 128;
+renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, std::size_t which);
 
 }  // namespace holdfast::engines::redis

@@ -1,5 +1,6 @@
 #include "engines/redis/compat_layout.hpp"
 
+#include "engines/common/sentences.hpp"
 #include "engines/common/server_clock.hpp"
 #include "engines/redis/diagnose.hpp"
 #include "support/text.hpp"
@@ -62,15 +63,10 @@ result<void> compat_layout::connect(const std::function<void()>& prepare) {
 
 void compat_layout::disconnect() noexcept {
   if (!connections_) return;
+  ending_ = true;
   waits_->look_again_all();
   connections_->drain();
   connections_.reset();
-}
-
-error compat_layout::not_held(std::string_view name, const owner_id& owner) const {
-  return {errc::not_held,
-          fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",
-                      support::quoted(name), how_.url, to_string(owner))};
 }
 
 error compat_layout::unsupported(std::string_view name, std::string_view what) const {
@@ -191,7 +187,8 @@ operation<void> compat_layout::do_leave(const ticket& place, invocation how) {
 
 result<void> compat_layout::read_released(const result<answer>& got, const grant& held) {
   auto outcome = read_ended(got, held.name, held.owner);
-  if (outcome && number_in(got->values.back()) != 1) outcome = not_held(held.name, held.owner);
+  if (outcome && number_in(got->values.back()) != 1)
+    outcome = lock_not_held(held.name, how_.url, held.owner);
   note_released(held, outcome);
   return outcome;
 }
@@ -205,13 +202,6 @@ operation<void> compat_layout::do_release(const grant& held, invocation how) {
   co_return read_released(got, held);
 }
 
-namespace {
-
-// So many grants for each script that the server can serve others in between.
-constexpr std::size_t most_per_script = 128;
-
-}  // namespace
-
 command compat_layout::renew_in_parts(std::span<const renewal> batch) const {
   auto out = renew_command(batch.first(std::min(most_per_script, batch.size())));
   for (auto at = most_per_script; at < batch.size(); at += most_per_script)
@@ -220,35 +210,19 @@ command compat_layout::renew_in_parts(std::span<const renewal> batch) const {
   return out;
 }
 
-result<void> compat_layout::read_renewed(const result<answer>& got, std::span<renewal> batch,
-                                         steady_time sent) const {
-  if (!got) return got.error();
-  const auto& first = got->values.front();
-  if (got->values.size() == 1 && first.is_error())
-    return reply_error(first.text, batch.empty() ? "" : batch.front().held->name, how_.url);
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const auto& script = got->values[i / most_per_script];
-    const auto at = i % most_per_script;
-    const auto verdict = !script.is_error() && at < script.text.size() ? script.text[at] : '?';
-    batch[i].answer = verdict == '1'   ? renewal::verdict::held
-                      : verdict == '0' ? renewal::verdict::lost
-                                       : renewal::verdict::unknown;
-    batch[i].valid_from = sent;
-  }
-  return {};
-}
-
-operation<void> compat_layout::do_renew(std::span<renewal> batch, invocation how) {
+operation<session_proof> compat_layout::do_renew(std::span<renewal> batch, invocation how) {
   const auto sent = clock_.now();
   auto what = renew_in_parts(batch);
   const auto got = co_await connections_->ask(connections_->stream(), what, {}, how);
-  co_return read_renewed(got, batch, sent);
-}
-
-// Upkeep is proof here: there is no session.
-void compat_layout::start_renew(std::span<renewal> batch, const call& limits,
-                                completion<void>& done) noexcept {
-  do_renew(batch, {limits, false}).start(done);
+  if (!got) co_return got.error();
+  const auto& first = got->values.front();
+  if (got->values.size() == 1 && first.is_error())
+    co_return reply_error(first.text, batch.empty() ? "" : batch.front().held->name, how_.url);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    batch[i].answer = renewal_verdict(*got, 0, i);
+    batch[i].valid_from = sent;
+  }
+  co_return session_proof{};  // there is none
 }
 
 operation<grant> compat_layout::do_downgrade(const grant& held, lock_mode, invocation) {
@@ -338,7 +312,8 @@ class compat_layout::watching {
 
  private:
   bool is_over() const {
-    return limits_.stop.stop_requested() || in_.clock_.local().now() >= limits_.deadline;
+    return in_.ending_ || limits_.stop.stop_requested() ||
+           in_.clock_.local().now() >= limits_.deadline;
   }
   void looked(const result<std::uint64_t>& version) {
     if (is_over() || (version && *version != seen_)) return finish({});

@@ -15,6 +15,7 @@
 
 #include <holdfast/engine.hpp>
 
+#include <atomic>
 #include <charconv>
 #include <functional>
 #include <memory>
@@ -46,8 +47,6 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   const capabilities& caps() const noexcept override { return caps_; }
   result<std::vector<finding>> diagnose(const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
-  void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
@@ -58,7 +57,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   operation<void> do_leave(const ticket& place, invocation how) override;
   operation<void> do_release(const grant& held, invocation how) override;
   operation<entered> do_settle(const request& ask, invocation how) override;
-  operation<void> do_renew(std::span<renewal> batch, invocation how) override;
+  operation<session_proof> do_renew(std::span<renewal> batch, invocation how) override;
   operation<grant> do_downgrade(const grant& held, lock_mode to, invocation how) override;
   operation<lock_info> do_inspect(std::string_view name, invocation how) override;
   operation<std::vector<lock_info>> do_list(std::string_view prefix, std::size_t limit,
@@ -113,7 +112,6 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   virtual void note_granted(const request&) {}
   virtual void note_released(const grant&, const result<void>&) {}
 
-  error not_held(std::string_view name, const owner_id& owner) const;
   error unsupported(std::string_view name, std::string_view what) const;
 
   const settings how_;
@@ -121,6 +119,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   const capabilities caps_;
   late_requests late_requests_;
   std::unique_ptr<waits> waits_;
+  std::atomic<bool> ending_{false};
   std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 
  private:
@@ -133,8 +132,6 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   result<entered> read_entered(const result<answer>& got, const request& ask, steady_time sent,
                                std::uint64_t heard);
   result<void> read_released(const result<answer>& got, const grant& held);
-  result<void> read_renewed(const result<answer>& got, std::span<renewal> batch,
-                            steady_time sent) const;
 };
 
 }  // namespace holdfast::engines::redis

@@ -73,7 +73,6 @@ native::native(const settings& how, const engine_config& config)
     : how_(how),
       clock_(config.clock),
       listener_(config.listener),
-      born_(config.clock.now()),
       client_(to_string(owner_id{config.client, 0}).substr(0, 32)),
       who_(fmt::format("{} {} ", one_word(config.host), config.pid)),
       caps_(describe(how)) {}
@@ -106,7 +105,10 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   return std::unique_ptr<engine>{std::move(self)};
 }
 
+// First those who watch: they would look again over connections that go.
 native::~native() {
+  ending_ = true;
+  if (waits_) waits_->look_again_all();
   if (connections_) connections_->drain();
 }
 
@@ -209,8 +211,8 @@ progress native::read_push(const std::optional<pushed_grant>& news, const ticket
   // which we cannot say when it began.
   if (!news || how_.wait_replicas > 0 || news->from == steady_time{}) return out;
   out.is_granted = true;
-  out.granted = believed(place.name, place.owner, news->mode, news->weight, news->token, news->from,
-                         news->ttl, news->session);
+  out.granted = make_grant(place.name, place.owner, news->mode, news->weight, news->token,
+                           news->from, news->ttl, news->session);
   return out;
 }
 
@@ -257,10 +259,9 @@ operation<grant> native::do_downgrade(const grant& held, lock_mode to, invocatio
   if (!got) co_return got.error();
   const auto& items = got->values.front().items;
   if (items.size() != 2) co_return read_released(got, held).error();
-  const auto ttl = unpack(held.handle).ttl;
-  co_return believed(held.name, held.owner, to, weight_of(to), held.token,
-                     sent.at + std::chrono::milliseconds{items[1].integer} - ttl, ttl,
-                     sent.session);
+  co_return make_grant(held.name, held.owner, to, weight_of(to), held.token,
+                       sent.at + std::chrono::milliseconds{items[1].integer} - held.ttl, held.ttl,
+                       sent.session);
 }
 
 // ---- messages
@@ -314,14 +315,14 @@ void native::on_message(std::string_view text) {
   // That the message reached us proves that we were listening when it was sent.
   const auto now = clock_.now();
   won.from = server_instant(server_us, won.session, now);
-  belief_.proven(won.session, won.from, now);
+  belief_.proven(won.session, won.from);
   waits_->granted(owner->sequence, won);
 }
 
 // This may be another server, or the same without its data: the next renewal asks about every grant.
 void native::on_up(std::uint64_t generation) noexcept {
   hearing_ = generation;
-  belief_.begin(generation, clock_.now());
+  belief_.begin(generation);
 }
 
 // Messages may be lost from now on until we listen again, so nobody waits for one: all look for themselves.

@@ -8,9 +8,8 @@
 // grace after the last proof that we were listening. The proof is an answered command on the very connection that
 // listens: connections do not come back to life, so we were listening at least until that command was sent. It counts
 // for grants that the store made, or was asked about, while that connection was there (session_belief.hpp): between two
-// connections the store may have given them away. Core renews what is so believed a few times per grace (see
-// believed_ttl), and start_renew() turns most of those renewals into one TIME and one DEL; the store itself is asked
-// at a third of the real ttl (kept in grant.handle), and by renew() always.
+// connections the store may have given them away. So a connection that listens is a session as in engine.hpp, and its
+// heartbeat is one TIME and one DEL.
 //
 // The clock of the server. A grant by message counts from the instant at which the releaser's script ran. The message
 // says when that was by the server's clock, and answered commands tell how that clock relates to ours: not later than
@@ -33,7 +32,6 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 namespace holdfast::engines::redis {
 
@@ -53,8 +51,6 @@ class native final : public remote_engine, private net::channel_listener {
 
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
-  void start_renew(std::span<renewal> batch, const call& limits,
-                   completion<void>& done) noexcept override;
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
@@ -66,7 +62,7 @@ class native final : public remote_engine, private net::channel_listener {
   operation<void> do_leave(const ticket& place, invocation how) override;
   operation<void> do_release(const grant& held, invocation how) override;
   operation<entered> do_settle(const request& ask, invocation how) override;
-  operation<void> do_renew(std::span<renewal> batch, invocation how) override;
+  operation<session_proof> do_renew(std::span<renewal> batch, invocation how) override;
   operation<grant> do_downgrade(const grant& held, lock_mode to, invocation how) override;
   operation<std::vector<grant>> do_enter_all(std::span<const request> asks,
                                              invocation how) override;
@@ -90,11 +86,6 @@ class native final : public remote_engine, private net::channel_listener {
   command enter_all_command(std::span<const request> asks) const;
   command count_command(const counter_request& ask) const;
   command observe_command(watch_kind kind, std::string_view name) const;
-  // When a request was sent, and in which session.
-  struct sending {
-    steady_time at;
-    std::uint64_t session;
-  };
   sending send_now() const;
   result<entered> read_entered(const result<answer>& got, const request& ask, const sending& sent);
   result<std::vector<grant>> read_all(const result<answer>& got, std::span<const request> asks,
@@ -108,20 +99,10 @@ class native final : public remote_engine, private net::channel_listener {
   result<lock_info> read_inspected(const result<answer>& got, std::string_view name) const;
   std::optional<lock_info> read_info(const net::resp::value& got, std::string_view name) const;
 
-  // A grant whose ttl the store counts from `from` on, as far as we may believe in it in this session.
-  grant believed(std::string_view name, const owner_id& owner, lock_mode mode, std::uint64_t weight,
-                 fencing_token token, steady_time from, nanoseconds ttl,
-                 std::uint64_t session) const;
-  steady_time believed_from(steady_time from, nanoseconds ttl, std::uint64_t session) const;
-  nanoseconds believed_ttl(nanoseconds ttl) const;
-  // grant.handle: the real ttl, and since when the store counts it.
-  struct real_term {
-    steady_time from;
-    std::chrono::milliseconds ttl;
-  };
-  std::uint64_t pack(const real_term& term) const;
-  real_term unpack(std::uint64_t handle) const;
-  real_term term_of(const grant& held) const;  // REQUIRES: renewed_guard_ is held
+  // A grant whose ttl the store counts from `from` on, made or asked about in this session.
+  grant make_grant(std::string_view name, const owner_id& owner, lock_mode mode,
+                   std::uint64_t weight, fencing_token token, steady_time from, nanoseconds ttl,
+                   std::uint64_t session) const;
   void note_server_time(std::int64_t server_us, const sending& sent) noexcept;
   steady_time server_instant(std::int64_t server_us, std::uint64_t session, steady_time now) const;
 
@@ -133,15 +114,7 @@ class native final : public remote_engine, private net::channel_listener {
   // Asks for it unless has_presence(). When it fails, what it was for was not sent.
   operation<void> prove_presence(std::string_view for_lock, invocation how);
   bool has_presence() const { return belief_.current() != 0 && is_present(clock_.now()); }
-  using indices = std::vector<std::size_t>;
-  indices due_for_renewal(std::span<const renewal> batch, steady_time now);
-  command renew_command(std::span<const renewal> batch, const indices& due) const;
-  operation<void> renew_due(std::span<renewal> batch, indices due, invocation how);
-  result<void> conclude_renewal(std::span<renewal> batch, const indices& due,
-                                const result<answer>& got, steady_time sent);
-  void conclude_asked(std::span<renewal> batch, const indices& due, const answer& got,
-                      steady_time sent);
-  void conclude_unasked(std::span<renewal> batch, const indices& due, std::uint64_t session);
+  command renew_command(std::span<const renewal> batch) const;
 
   operation<entered> undo(const request& ask, error why, invocation how);
   // On which connections releases of these names may be under way.
@@ -163,7 +136,6 @@ class native final : public remote_engine, private net::channel_listener {
   const settings how_;
   const class clock& clock_;
   engine_listener& listener_;
-  const steady_time born_;
   const std::string client_;  // 32 hex digits
   const std::string who_;     // "HOST PID "
   capabilities caps_;
@@ -173,8 +145,7 @@ class native final : public remote_engine, private net::channel_listener {
   mutable std::mutex offset_guard_;             // of writers, and of who must know its session:
   std::uint64_t offset_session_ = 0;            // in which it was learned
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
-  std::mutex renewed_guard_;
-  std::unordered_map<std::uint64_t, real_term> renewed_;  // by sequence, of those that were
+  std::atomic<bool> ending_{false};
   late_requests late_requests_;
   std::unique_ptr<waits> waits_;
   std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above

@@ -111,7 +111,8 @@ class native::watching final : public engines::watch_loop {
     in_.connections_->post(in_.connections_->of(name_), in_.observe_command(kind_, name_), until,
                            name_, [this](const result<answer>& got) { saw(read(got)); });
   }
-  // Others who watch the same look again, too.
+  bool is_ending() const override { return in_.ending_; }
+  // Other watches of the same name look again, too.
   void wake() override { in_.waits_->changed(topic_of(kind_, name_)); }
   void wake_at(steady_time when) override {
     in_.connections_->driver().at(

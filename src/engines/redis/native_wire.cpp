@@ -1,4 +1,5 @@
 // The native layout's requests, and how their answers are read.
+#include "engines/common/sentences.hpp"
 #include "engines/redis/native.hpp"
 #include "support/text.hpp"
 
@@ -174,8 +175,8 @@ result<entered> native::read_entered(const result<answer>& got, const request& a
   entered out;
   const auto granted = [&](std::int64_t token, steady_time from) {
     out.what = entered::kind::granted;
-    out.granted = believed(ask.name, ask.owner, ask.mode, ask.weight,
-                           {static_cast<std::uint64_t>(token)}, from, ask.ttl, sent.session);
+    out.granted = make_grant(ask.name, ask.owner, ask.mode, ask.weight,
+                             {static_cast<std::uint64_t>(token)}, from, ask.ttl, sent.session);
   };
   if (v.what == value::kind::integer && v.integer >= 0) {
     if (v.integer > 0) granted(v.integer, sent.at);
@@ -195,9 +196,9 @@ result<entered> native::read_entered(const result<answer>& got, const request& a
   granted(number(v.items[1]), sent.at + milliseconds{number(v.items[2])} - ask.ttl);
   if (v.items.size() >= 6) {  // settled: the store knows best
     const auto ttl = milliseconds{number(v.items[5])};
-    out.granted = believed(ask.name, ask.owner, mode_in(v.items[3].text),
-                           static_cast<std::uint64_t>(number(v.items[4])), out.granted.token,
-                           sent.at + milliseconds{number(v.items[2])} - ttl, ttl, sent.session);
+    out.granted = make_grant(ask.name, ask.owner, mode_in(v.items[3].text),
+                             static_cast<std::uint64_t>(number(v.items[4])), out.granted.token,
+                             sent.at + milliseconds{number(v.items[2])} - ttl, ttl, sent.session);
   }
   return out;
 }
@@ -211,13 +212,13 @@ result<std::vector<grant>> native::read_all(const result<answer>& got,
   if (tokens.empty()) return out;
   if (tokens.size() != asks.size()) return unexpected_reply(asks.front().name, how_.url);
   for (std::size_t i = 0; i < asks.size(); ++i)
-    out.push_back(believed(asks[i].name, asks[i].owner, asks[i].mode, asks[i].weight,
-                           {static_cast<std::uint64_t>(number(tokens[i]))}, sent.at, asks[i].ttl,
-                           sent.session));
+    out.push_back(make_grant(asks[i].name, asks[i].owner, asks[i].mode, asks[i].weight,
+                             {static_cast<std::uint64_t>(number(tokens[i]))}, sent.at, asks[i].ttl,
+                             sent.session));
   return out;
 }
 
-native::sending native::send_now() const {
+sending native::send_now() const {
   const auto session = belief_.current();  // first: the request is not older than its session
   return {clock_.now(), session};
 }
@@ -225,8 +226,6 @@ native::sending native::send_now() const {
 void native::forget(const owner_id& owner) {
   late_requests_.forget(owner);
   waits_->forget(owner.sequence);
-  const std::lock_guard lock{renewed_guard_};
-  renewed_.erase(owner.sequence);
 }
 
 result<void> native::read_left(const result<answer>& got, const ticket& place) {
@@ -243,9 +242,7 @@ result<void> native::read_released(const result<answer>& got, const grant& held)
   if (!got) return got.error();
   forget(held.owner);
   if (number(got->values.front()) == 1) return {};
-  return error{errc::not_held,
-               fmt::format("Lock {} on {} was not held by {} (any more); nothing was changed.",
-                           support::quoted(held.name), how_.url, to_string(held.owner))};
+  return lock_not_held(held.name, how_.url, held.owner);
 }
 
 result<counter> native::read_count(const result<answer>& got, std::string_view name) const {

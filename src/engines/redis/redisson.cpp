@@ -1,5 +1,7 @@
 #include "engines/redis/redisson.hpp"
 
+#include "engines/common/sentences.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -154,7 +156,7 @@ operation<void> redisson::do_release(const grant& held, invocation how) {
 }
 
 operation<void> redisson::refuse_release(const grant& held) const {
-  co_return not_held(held.name, held.owner);
+  co_return lock_not_held(held.name, how_.url, held.owner);
 }
 
 operation<entered> redisson::do_settle(const request& ask, invocation how) {

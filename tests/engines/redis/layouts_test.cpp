@@ -138,7 +138,7 @@ TEST_F(layouts, setnx_renews_a_batch_with_one_answer_each) {
   ASSERT_EQ(redis("DEL", "y"), "1");
   std::vector<renewal> batch(3);
   for (std::size_t i = 0; i < 3; ++i) batch[i].held = &held[i];
-  promised<void> done;
+  promised<session_proof> done;
   const call limits;
   a.verbs->start_renew(batch, limits, done);
   ASSERT_TRUE(is_ok(done.get()));

@@ -2,6 +2,7 @@
 #include "core/client_core.hpp"
 
 #include "core/blocking.hpp"
+#include "core/gate.hpp"
 #include "engines/registry.hpp"
 #include "support/flaky_engine.hpp"
 #include "support/manual_task.hpp"
@@ -103,6 +104,69 @@ TEST(client_core_test, session_that_ends_takes_all_its_leases_in_one_look) {
   EXPECT_EQ(a.metrics().lost, 2999U);
 }
 
+TEST(client_core_test, session_that_is_over_takes_what_counts_on_it) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 30s;
+  const auto a = open_flaky("memory:session-lost", plan);
+  auto old = mutex{a, "stock"}.acquire();
+  plan->session_number = 2;
+  auto fresh = mutex{a, "shelf"}.acquire();
+  plan->lose_session(1, "the session is over");
+  EXPECT_FALSE(old->valid());
+  EXPECT_TRUE(fresh->valid());
+  EXPECT_TRUE(wait_until([&] { return old->lost().stop_requested(); }));
+  plan->session_number = 1;  // an answer that comes late
+  auto late = mutex{a, "till"}.acquire();
+  ASSERT_TRUE(late);
+  EXPECT_FALSE(late->valid());
+}
+
+TEST(client_core_test, heartbeats_keep_a_lease_without_asking_about_it) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 300ms;
+  const auto a = open_flaky("memory:heartbeats", plan);
+  auto held = mutex{a, "stock"}.acquire();
+  EXPECT_TRUE(wait_until([&] { return plan->heartbeats >= 18; })) << "two sessions long";
+  EXPECT_TRUE(held->valid());
+  EXPECT_EQ(plan->renewals_of(held->owner()), 0) << "a ttl of 30 s";
+}
+
+TEST(client_core_test, lease_ends_with_the_last_proof_of_its_session) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 300ms;
+  const auto a = open_flaky("memory:silence", plan);
+  auto held = mutex{a, "stock"}.acquire();
+  plan->fail_heartbeats = true;
+  EXPECT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
+  EXPECT_FALSE(held->valid());
+  EXPECT_GE(plan->heartbeats, 5) << "it was tried often";
+  EXPECT_LE(plan->heartbeats, 100) << "but not all the time";
+}
+
+TEST(client_core_test, lease_of_an_earlier_session_is_asked_about_at_once) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 500ms;
+  const auto a = open_flaky("memory:reconnected", plan);
+  auto held = mutex{a, "stock"}.acquire();
+  plan->session_number = 2;
+  EXPECT_TRUE(wait_until([&] { return plan->renewals_of(held->owner()) == 1; }));
+  const auto seen = plan->heartbeats.load();
+  EXPECT_TRUE(wait_until([&] { return plan->heartbeats > seen + 10; })) << "two sessions long";
+  EXPECT_TRUE(held->valid());
+  EXPECT_EQ(plan->renewals_of(held->owner()), 1) << "once";
+}
+
+TEST(client_core_test, lease_of_an_earlier_session_that_cannot_be_asked_about_ends) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 300ms;
+  const auto a = open_flaky("memory:unasked", plan);
+  auto held = mutex{a, "stock"}.acquire();
+  plan->fail_renewals = true;
+  plan->session_number = 2;
+  EXPECT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
+  EXPECT_LE(plan->renewals, 100) << "no busy loop";
+}
+
 TEST(client_core_test, loss_that_overtakes_its_grant_is_not_forgotten) {
   const auto plan = std::make_shared<faults>();
   const auto a = open_flaky("memory:overtaken", plan);
@@ -155,7 +219,7 @@ TEST(client_core_test, queue_of_any_length_is_refused_without_a_deep_stack) {
 }
 
 manual_task hand_on(mutex& lock, const std::atomic<bool>& next_has_it, std::atomic<bool>& saw_it) {
-  const acquire_options options{};
+  const acquire_options options{.priority = 1};
   auto pending = lock.async_acquire(options);
   auto held = co_await pending;
   static_cast<void>(held->release());
@@ -168,17 +232,15 @@ TEST(client_core_test, coroutine_that_is_resumed_in_place_may_wait_for_whom_it_m
                               {.resume = [](const std::function<void()>& work) { work(); }});
   mutex lock{a, "stock"};
   auto held = lock.acquire();
-  std::atomic<bool> queues{false}, next_has_it{false}, saw_it{false};
-  auto task = hand_on(lock, next_has_it, saw_it);
-  task.start();
+  std::atomic<bool> next_has_it{false}, saw_it{false};
   std::jthread next{[&] {
-    queues = true;
     const auto got = lock.acquire();
     next_has_it = got.has_value();
   }};
-  ASSERT_TRUE(wait_until([&] { return queues.load(); }));
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds{20});  // else it is served without a queue, which proves less
+  const auto gate = a.core()->gate_for("stock");
+  ASSERT_TRUE(wait_until([&] { return (gate->word & core::hold_word::waiters) != 0; }));
+  auto task = hand_on(lock, next_has_it, saw_it);
+  task.start();  // its priority takes it ahead of the thread
   ASSERT_TRUE(held->release());
   EXPECT_TRUE(saw_it);
 }

@@ -45,5 +45,56 @@ TEST(renewal_test, failed_renewals_are_tried_many_times_before_the_end) {
   }
 }
 
+capabilities with_session(nanoseconds length) {
+  capabilities out;
+  out.longest_validity = length;
+  return out;
+}
+
+grant granted_at(steady_time from, nanoseconds ttl, steady_time proven) {
+  grant out;
+  out.valid_from = from;
+  out.ttl = ttl;
+  out.session = {1, proven};
+  return out;
+}
+
+TEST(renewal_test, grant_is_believed_until_its_ttl_ends_where_there_are_no_sessions) {
+  EXPECT_EQ(believed_until(capabilities{}, granted_at(t0, 9s, {})), t0 + 9s);
+}
+
+TEST(renewal_test, grant_is_believed_until_the_earlier_of_ttl_and_session) {
+  const auto caps = with_session(3s);
+  EXPECT_EQ(believed_until(caps, granted_at(t0, 9s, t0 + 1s)), t0 + 4s);
+  EXPECT_EQ(believed_until(caps, granted_at(t0, 9s, t0 + 8s)), t0 + 9s);
+  EXPECT_LT(believed_until(caps, granted_at(t0, 9s, {})), t0) << "never proven is not believed";
+}
+
+TEST(renewal_test, what_two_clocks_may_differ_is_taken_off_both_ends) {
+  auto caps = with_session(3s);
+  caps.drift_ppm = 100'000;
+  caps.margin = 10ms;
+  EXPECT_EQ(believed_until(caps, granted_at(t0, 9s, t0)), t0 + 3s - 300ms - 10ms);
+  EXPECT_EQ(believed_until(caps, granted_at(t0, 2s, t0)), t0 + 2s - 200ms - 10ms);
+}
+
+TEST(renewal_test, session_is_proven_when_its_proof_grows_old) {
+  auto at = usual(t0);
+  at.prove_at = t0 + 1s;
+  EXPECT_EQ(next_look(at), t0 + 1s);
+  EXPECT_EQ(decide(at, t0 + 1s), upkeep::prove_session);
+  EXPECT_EQ(decide(at, t0 + 3s), upkeep::renew) << "which proves it, too";
+}
+
+TEST(renewal_test, heartbeats_leave_time_for_a_pause_of_the_store) {
+  const auto pause = [](nanoseconds session) {
+    return session - heartbeat_interval(with_session(session));
+  };
+  EXPECT_GE(pause(3s), 2600ms);
+  EXPECT_GE(pause(10s), 6s);
+  EXPECT_GE(pause(60s), 40s);
+  EXPECT_GE(heartbeat_interval(with_session(60s)), 10s) << "no more often than needed";
+}
+
 }  // namespace
 }  // namespace holdfast::core

@@ -44,7 +44,7 @@ class slow_engine final : public blocking_engine {
     note("leave", place.name);
     return {};
   }
-  result<void> renew(std::span<renewal>, const call&) override { return {}; }
+  result<session_proof> renew(std::span<renewal>, const call&) override { return session_proof{}; }
   result<void> release(const grant&, const call&) override { return {}; }
   result<grant> downgrade(const grant& held, lock_mode, const call&) override { return held; }
   result<entered> settle(const request& ask, const call&) override {
@@ -74,8 +74,9 @@ class slow_engine final : public blocking_engine {
   void start_release(const grant&, const call&, completion<void>& done) noexcept override {
     done.complete({});
   }
-  void start_renew(std::span<renewal>, const call&, completion<void>& done) noexcept override {
-    done.complete({});
+  void start_renew(std::span<renewal>, const call&,
+                   completion<session_proof>& done) noexcept override {
+    done.complete(session_proof{});
   }
   void start_watch(watch_kind, std::string_view name, std::uint64_t, const call&,
                    completion<void>& done) noexcept override {

@@ -139,7 +139,7 @@ TEST_F(file_stuck, one_stuck_shard_costs_the_other_grants_of_a_batch_nothing) {
     EXPECT_EQ(batch[2].answer, renewal::verdict::held);
   };
   check(250ms, [&] {
-    testing::promised<void> done;
+    testing::promised<session_proof> done;
     own.verbs->start_renew(batch, {}, done);
     EXPECT_TRUE(is_ok(done.get()));
   });

@@ -112,9 +112,7 @@ result<facts> ask(connection& on) {
   return out;
 }
 
-bool is_local(const settings& how) {
-  return !how.socket.empty() || is_this_machine(how.host);
-}
+bool is_local(const settings& how) { return !how.socket.empty() || is_this_machine(how.host); }
 
 // Each check looks at one thing, and knows what it means for locks.
 struct view {

@@ -71,7 +71,7 @@ acquire_machine::step acquire_machine::on_entered(result<entered> answer, steady
       case entered::kind::busy:
         queued_ = false;
         return fail(
-            {errc::busy, fmt::format("lock '{}' is held by somebody else, and the wait given is 0",
+            {errc::busy, fmt::format("lock '{}' is held by another owner, and the wait given is 0",
                                      ask_.name)});
     }
   }

@@ -181,8 +181,8 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
   void succeed(fencing_token with) { finish(lease_access::make(gate_, {generation, with})); }
 
   struct on_stop {
-    exclusive_acquire* who;
-    void operator()() const noexcept { who->withdraw(true); }
+    exclusive_acquire* waiting;
+    void operator()() const noexcept { waiting->withdraw(true); }
   };
   std::shared_ptr<gate> gate_;
   acquire_options asked_;

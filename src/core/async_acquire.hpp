@@ -1,6 +1,6 @@
 // The acquire machine driven by completions, for coroutines.
 //
-// Nobody's thread is blocked, and nobody's continuation runs on a stranger's: whoever makes room
+// No thread is blocked, and no continuation runs on the thread of another user: the one that makes room
 // only moves the machine on; the coroutine itself is resumed through client_core::post.
 #pragma once
 
@@ -24,8 +24,8 @@ class async_operation : public detail::async_state<T>,
   // `client` is a handle: whatever else of the client an operation keeps must not outlive it.
   explicit async_operation(std::shared_ptr<client_core> client) : core_(std::move(client)) {}
 
-  bool start(std::coroutine_handle<> who) final {
-    who_ = who;
+  bool start(std::coroutine_handle<> awaiting) final {
+    awaiting_ = awaiting;
     self_ = this->shared_from_this();
     if (core_->usable_here()) {
       begin();
@@ -38,7 +38,7 @@ class async_operation : public detail::async_state<T>,
     return true;
   }
   void abandon() noexcept final {
-    // Finished, and never to be resumed: from here on nobody but us touches the outcome.
+    // Finished, and never to be resumed: from here on only this thread touches the outcome.
     if (phase_.exchange(phase::abandoned) == phase::finished) dropped();
     cancel_.request_stop();
   }
@@ -48,7 +48,7 @@ class async_operation : public detail::async_state<T>,
   virtual void begin() = 0;
   // On the thread on which the coroutine goes on, just before it does.
   virtual void resuming() noexcept {}
-  // The outcome is there, and nobody wants it.
+  // The outcome is there, and no coroutine waits for it any more.
   virtual void dropped() noexcept { this->outcome.reset(); }
   // The last thing an operation does: *this may be gone afterwards.
   void finish(result<T> answer) {
@@ -85,11 +85,11 @@ class async_operation : public detail::async_state<T>,
     const background_thread
         mark;  // perhaps on a thread of the user's; *this keeps the client until it returns
     resuming();
-    who_.resume();
+    awaiting_.resume();
   }
 
   const std::shared_ptr<client_core> core_;
-  std::coroutine_handle<> who_;
+  std::coroutine_handle<> awaiting_;
   std::shared_ptr<async_operation> self_;  // until finished: the store will call back
   std::atomic<phase> phase_{phase::running};
   std::stop_source cancel_;

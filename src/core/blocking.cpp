@@ -86,7 +86,7 @@ void copy_options(const acquire_options& from, request& to) noexcept {
 
 lease take_one(std::vector<lease>& from) noexcept {
   const auto valid =
-      std::find_if(from.rbegin(), from.rend(), [](auto& one) { return one.valid(); });
+      std::find_if(from.rbegin(), from.rend(), [](auto& held) { return held.valid(); });
   const auto which = valid == from.rend() ? std::prev(from.end()) : std::prev(valid.base());
   auto out = std::move(*which);
   from.erase(which);

@@ -96,7 +96,7 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
 // The engine completes what is in flight as it goes, and those completions want the driver: so its thread ends first,
 // and it goes last. Then the hooks have their say.
 client_core::~client_core() {
-  mender_.stop(overtime(options_.call_timeout));
+  retries_.stop(overtime(options_.call_timeout));
   driver_.stop();
   engine_.reset();
   resumer_.stop();
@@ -179,7 +179,7 @@ std::shared_ptr<gate> client_core::gate_for(std::string_view name) {
     std::lock_guard locked{guard_};
     if (auto alive = known()) return alive;
   }
-  // Made, and dropped again if somebody was faster, without the guard: the end of a hold takes it.
+  // Made, and dropped again if another thread was faster, without the guard: the end of a hold takes it.
   auto fresh = std::make_shared<gate>(shared_from_this(), std::string{name});
   auto out = make_handle(fresh);
   std::lock_guard locked{guard_};
@@ -306,27 +306,27 @@ error client_core::note_failure(error why) noexcept {
   return why;
 }
 
-result<void> client_core::renew_now(hold& who, std::uint64_t generation) {
-  const error gone{errc::lost, fmt::format("lock '{}' on {} was lost", who.name, url_)};
-  const auto current = who.current_grant(generation);
-  if (!current || !who.valid_at(generation, clock_->now())) return gone;
-  renewal one;
-  one.held = &*current;
+result<void> client_core::renew_now(hold& held, std::uint64_t generation) {
+  const error gone{errc::lost, fmt::format("lock '{}' on {} was lost", held.name, url_)};
+  const auto current = held.current_grant(generation);
+  if (!current || !held.valid_at(generation, clock_->now())) return gone;
+  renewal asked;
+  asked.held = &*current;
   const auto since = clock_->now();
-  auto answer = engine_->renew({&one, 1}, bounded_call());
+  auto answer = engine_->renew({&asked, 1}, bounded_call());
   note_renewal(answer, 1, clock_->now() - since);
   if (!answer) return std::move(answer).error();
-  if (one.answer == renewal::verdict::lost && who.changing.load())
-    one.answer = renewal::verdict::unknown;
-  if (one.answer == renewal::verdict::unknown)
+  if (asked.answer == renewal::verdict::lost && held.changing.load())
+    asked.answer = renewal::verdict::unknown;
+  if (asked.answer == renewal::verdict::unknown)
     return error{errc::unavailable,
-                 fmt::format("{} could not say whether lock '{}' is still ours", url_, who.name)};
-  if (one.answer == renewal::verdict::lost) {
-    who.lose(current->owner, let_go_by_the_store);
+                 fmt::format("{} could not say whether lock '{}' is still ours", url_, held.name)};
+  if (asked.answer == renewal::verdict::lost) {
+    held.lose(current->owner, let_go_by_the_store);
     return gone;
   }
-  // Proof that comes after the validity has ended proves nothing: somebody may have relied on that end.
-  if (!who.prolong(current->owner, one) || !who.is_current(generation)) return gone;
+  // Proof that comes after the validity has ended proves nothing: the holder may have relied on that end.
+  if (!held.prolong(current->owner, asked) || !held.is_current(generation)) return gone;
   return {};
 }
 

@@ -7,9 +7,9 @@
 #include "core/driver.hpp"
 #include "core/early_losses.hpp"
 #include "core/hold.hpp"
-#include "core/mender.hpp"
 #include "core/metrics.hpp"
 #include "core/resumer.hpp"
+#include "core/retry_thread.hpp"
 #include "support/fork.hpp"
 
 #include <array>
@@ -91,7 +91,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   }
 
   // One renewal of one lease, out of turn.
-  result<void> renew_now(hold& who, std::uint64_t generation);
+  result<void> renew_now(hold& held, std::uint64_t generation);
   void due_at(std::int64_t ns) noexcept { driver_.due_at(ns); }
   driver::timer at(steady_time when, std::function<void()> work) {
     return driver_.at(when, std::move(work));
@@ -106,8 +106,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
   // `loss` is fired if the store had let go already.
   void send_release(const std::string& name, const grant& held,
                     std::unique_ptr<std::stop_source> loss) noexcept;
-  // Repeats `what` in the background until it is certain (mender.hpp).
-  void mend(mender::attempt what) { mender_.add(std::move(what)); }
+  // Repeats `what` in the background until it is certain (retry_thread.hpp).
+  void retry_until_certain(retry_thread::attempt what) { retries_.add(std::move(what)); }
   // Where coroutines go on.
   void post(std::function<void()> work);
 
@@ -187,7 +187,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   resumer resumer_;
   resumer losses_;  // fires the tokens of loss: no hook may delay the news that a lease is over
   resumer hooks_;   // calls the observer
-  mender mender_;
+  retry_thread retries_;
   driver driver_;  // last: its thread uses everything above
 };
 

@@ -22,7 +22,7 @@ constexpr nanoseconds orphan_kept = std::chrono::minutes{10};            // alth
 }  // namespace
 
 struct renewal_item {
-  std::weak_ptr<hold> who;
+  std::weak_ptr<hold> of;
   std::string name;  // the copy refers to it
   grant copy;
 };
@@ -133,7 +133,7 @@ void driver::stop() noexcept {
     std::unique_lock locked{guard_};
     // All at once, those that rest between two tries included.
     decltype(orphans_) now;
-    for (auto& [when, one] : orphans_) now.emplace(steady_time{}, std::move(one));
+    for (auto& [when, left] : orphans_) now.emplace(steady_time{}, std::move(left));
     orphans_ = std::move(now);
     poked_ = true;
     changed_.notify_one();
@@ -192,7 +192,7 @@ void driver::run() {
   if (core_.caps().session_needs_heartbeats)
     prove_by_ = core_.clock().now() + heartbeat_interval(core_.caps());
   for (bool stopping = false; !stopping;) {
-    // Announced before we look: whoever takes a lease that is due earlier than this, while we look or
+    // Announced before we look: a thread that takes a lease that is due earlier than this, while we look or
     // sleep, wakes us (see hold::publish for the other half).
     auto next = core_.clock().now() + core_.shortest_ttl() / 6;
     planned_.store(to_ns(next), std::memory_order_seq_cst);
@@ -325,7 +325,7 @@ void driver::land() {
   {
     std::lock_guard locked{guard_};
     const auto landed = std::stable_partition(flights_.begin(), flights_.end(),
-                                              [](const auto& one) { return !one->answer; });
+                                              [](const auto& sent) { return !sent->answer; });
     std::move(landed, flights_.end(), std::back_inserter(done));
     flights_.erase(landed, flights_.end());
   }
@@ -354,17 +354,17 @@ void driver::write_down(const flight& done) {
   core_.note_renewal(answer, done.items.size(), core_.clock().now() - done.since);
   for (std::size_t i = 0; i < done.items.size(); ++i) {
     const auto& [weak, name, copy] = done.items[i];
-    const auto who = weak.lock();
-    if (!who) continue;
+    const auto target = weak.lock();
+    if (!target) continue;
     auto verdict = answer ? done.batch[i].answer : renewal::verdict::unknown;
-    if (verdict == renewal::verdict::lost && who->changing.load())
+    if (verdict == renewal::verdict::lost && target->changing.load())
       verdict = renewal::verdict::unknown;
     if (verdict == renewal::verdict::held) {
-      who->prolong(copy.owner, done.batch[i]);
+      target->prolong(copy.owner, done.batch[i]);
     } else if (verdict == renewal::verdict::lost) {
-      who->lose(copy.owner, let_go_by_the_store);
+      target->lose(copy.owner, let_go_by_the_store);
     } else {
-      who->renew_again(copy.owner, core_.clock().now() + retry_delay(copy.ttl));
+      target->renew_again(copy.owner, core_.clock().now() + retry_delay(copy.ttl));
     }
   }
 }
@@ -393,13 +393,13 @@ void driver::clear_orphans(steady_time& next) {
   {
     std::lock_guard locked{guard_};
     const auto finished = std::partition(clearing_.begin(), clearing_.end(),
-                                         [](const auto& one) { return !one->found; });
+                                         [](const auto& asked) { return !asked->found; });
     std::move(finished, clearing_.end(), std::back_inserter(done));
     clearing_.erase(finished, clearing_.end());
-    for (const auto& one : done) {
-      if (*one->found == clearing::verdict::gone) continue;
-      const bool refused = *one->found == clearing::verdict::refused;
-      auto left = std::move(one->left);
+    for (const auto& asked : done) {
+      if (*asked->found == clearing::verdict::gone) continue;
+      const bool refused = *asked->found == clearing::verdict::refused;
+      auto left = std::move(asked->left);
       if (refused && now - left.since > orphan_kept) continue;
       const auto when = now + left.pause;
       left.pause = std::min(left.pause * 2, refused ? longest_pause_refused : longest_pause_away);
@@ -413,7 +413,7 @@ void driver::clear_orphans(steady_time& next) {
     if (!orphans_.empty()) next = std::min(next, orphans_.begin()->first);
     if (orphans_.empty() && clearing_.empty()) cleared_.notify_all();
   }
-  for (auto* one : fresh) one->start();
+  for (auto* asked : fresh) asked->start();
 }
 
 }  // namespace holdfast::core

@@ -32,8 +32,8 @@ class driver {
   ~driver();
 
   void start();  // may throw std::system_error: no thread to be had
-  // Ends the thread. What is still to be cleared up has a moment for it: in the store nobody else will do it before a
-  // grace or a ttl has passed. What is in flight may complete until the driver itself goes.
+  // Ends the thread. What is still to be cleared up has a moment for it: in the store no other client will do it
+  // before a grace or a ttl has passed. What is in flight may complete until the driver itself goes.
   void stop() noexcept;
   // Something must be looked at by `ns`. Cheap unless that is earlier than planned.
   void due_at(std::int64_t ns) noexcept {
@@ -69,7 +69,7 @@ class driver {
 
   void poke() noexcept;
   // A completion that asks the store for more does so between these two, and stop() waits for the second: after it
-  // nobody touches the store, which is about to go.
+  // no thread touches the store, which is about to go.
   bool begin_asking() {
     std::lock_guard locked{guard_};
     if (!stopping_) ++asking_;

@@ -7,7 +7,7 @@ namespace {
 const char* sentence(errc code) noexcept {
   switch (code) {
     case errc::busy:
-      return "The lock is held by somebody else.";
+      return "The lock is held by another owner.";
     case errc::timed_out:
       return "The lock did not become free in time.";
     case errc::cancelled:

@@ -84,7 +84,7 @@ result<tenure> gate::lead(const acquire_options& options, std::uint64_t generati
   }
 }
 
-// The store's part. With `since` unset nobody waited so far, and the clock is read only for one in sixteen.
+// The store's part. With `since` unset there was no wait so far, and the clock is read only for one in sixteen.
 result<tenure> gate::ask_store(const acquire_options& options, std::uint64_t generation,
                                steady_time since) {
   if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching()))
@@ -145,7 +145,7 @@ result<tenure> gate::queue_up(const acquire_options& options) {
   }
   std::optional<waiter::news> told;
   {
-    // Whoever takes us out of the queue tells us; if we were too late to withdraw, other news is coming.
+    // The thread that takes us out of the queue tells us; if we were too late to withdraw, other news is coming.
     std::stop_callback cancel{options.stop, [&] {
                                 if (withdraw(me)) me.served(waiter::news::withdrawn);
                               }};
@@ -160,7 +160,7 @@ result<tenure> gate::queue_up(const acquire_options& options) {
   return core->note_failure(gave_up(name, told == waiter::news::withdrawn));
 }
 
-gate::begun gate::begin(std::uint64_t& generation, waiter* who) {
+gate::begun gate::begin(std::uint64_t& generation, waiter* asking) {
   if (quick_begin(generation)) return begun::lead;
   std::lock_guard locked{guard};
   auto now = word.load(std::memory_order_acquire);
@@ -172,23 +172,23 @@ gate::begun gate::begin(std::uint64_t& generation, waiter* who) {
       loss.reset();
       return begun::lead;
     }
-    if (who == nullptr) return begun::busy;
+    if (asking == nullptr) return begun::busy;
     // The flag makes the owner's quick release fail, so it will find us.
     if (word.compare_exchange_weak(now, now | waiters, std::memory_order_acq_rel)) break;
   }
   // From the back: nearly all have one priority, and the queue may be long.
   auto behind = queue_.end();
-  while (behind != queue_.begin() && (*std::prev(behind))->priority < who->priority) --behind;
-  who->place = queue_.insert(behind, who);
-  who->queued = true;
+  while (behind != queue_.begin() && (*std::prev(behind))->priority < asking->priority) --behind;
+  asking->place = queue_.insert(behind, asking);
+  asking->queued = true;
   return begun::queued;
 }
 
-bool gate::withdraw(waiter& who) noexcept {
+bool gate::withdraw(waiter& leaving) noexcept {
   std::lock_guard locked{guard};
-  if (!who.queued) return false;
-  queue_.erase(who.place);
-  who.queued = false;
+  if (!leaving.queued) return false;
+  queue_.erase(leaving.place);
+  leaving.queued = false;
   if (queue_.empty()) word.fetch_and(~waiters, std::memory_order_acq_rel);
   return true;
 }
@@ -258,7 +258,7 @@ void gate::pass_on(std::unique_lock<std::mutex>& locked) noexcept {
   auto* next = pop();
   next->generation = hold_word::generation(now) + 1;
   loss.reset();
-  // With the waiters flag set nobody else can have begun, and flags change only under guard.
+  // With the waiters flag set no other thread can have begun, and flags change only under guard.
   word.store(make(next->generation, acquiring) | (queue_.empty() ? 0 : waiters),
              std::memory_order_release);
   locked.unlock();

@@ -1,4 +1,4 @@
-// The gate of one lock name in one client: its exclusive hold, and those of this process who want it next.
+// The gate of one lock name in one client: its exclusive hold, and the local waiters that want it next.
 //
 // Threads and coroutines of one process that wait for one name are one contender remotely: the first of
 // them (the leader) asks the store, the others queue here, first come first served within a priority. A
@@ -28,7 +28,7 @@ class gate final : public hold {
     virtual ~waiter() = default;
     enum class news : std::uint32_t { handed = 1, lead = 2, withdrawn = 3 };
     // You hold the lock (handed), or it is your turn to ask the store (lead), as `generation`. Called once,
-    // without locks, on the thread of whoever made room.
+    // without locks, on the thread that made room.
     virtual void served(news what) noexcept = 0;
 
     std::uint64_t generation = 0;
@@ -52,9 +52,9 @@ class gate final : public hold {
 
   enum class begun { lead, queued, busy };
   // One step up to the gate: the leader goes on as `generation`, the queued will be served.
-  begun begin(std::uint64_t& generation, waiter* who);
+  begun begin(std::uint64_t& generation, waiter* asking);
   // Out of the local queue. False: it is being served at this moment, the news is on its way.
-  bool withdraw(waiter& who) noexcept;
+  bool withdraw(waiter& leaving) noexcept;
   // The leader did not get it: next, please.
   void lead_failed(std::uint64_t generation) noexcept;
   // The leader got it.

@@ -26,7 +26,7 @@ void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   granted = won;
   granted.name = name;
   entries.store(0, std::memory_order_relaxed);
-  // Released, so that whoever sees it sees the word of an earlier generation as over (valid_at).
+  // Released, so that a thread that sees it sees the word of an earlier generation as over (valid_at).
   valid_until.store(to_ns(believed_until(core->caps(), won)), std::memory_order_release);
   const auto due = plan_upkeep();
   auto limit = std::numeric_limits<std::int64_t>::max();
@@ -81,7 +81,7 @@ bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcep
   return is_current(generation) && to_ns(instant) < until;
 }
 
-result<void> hold::release(std::uint64_t generation, telling how) {
+result<void> hold::release(std::uint64_t generation, confirmation how) {
   if (!core->usable_here()) return core->forked_error();
   auto expected = make(generation, held);
   if (entries.load(std::memory_order_relaxed) != 0 ||
@@ -91,8 +91,8 @@ result<void> hold::release(std::uint64_t generation, telling how) {
   return finish_release(generation, how);
 }
 
-// The word was pinned, or somebody local waits, or it is not ours any more.
-result<void> hold::release_slowly(std::uint64_t generation, telling how) {
+// The word was pinned, or a local waiter is queued, or it is not ours any more.
+result<void> hold::release_slowly(std::uint64_t generation, confirmation how) {
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_acquire);
   if (hold_word::generation(now) != generation || state_of(now) != held) {
@@ -104,16 +104,16 @@ result<void> hold::release_slowly(std::uint64_t generation, telling how) {
     return {};
   }
   if ((now & waiters) != 0 && hand_off(locked)) return {};
-  // Nobody unpins or takes it from held without the guard, only new flags may appear.
+  // No thread unpins or takes it from held without the guard, only new flags may appear.
   while (!word.compare_exchange_weak(now, with_state(now, releasing), std::memory_order_acq_rel)) {
   }
   locked.unlock();
   return finish_release(generation, how);
 }
 
-result<void> hold::finish_release(std::uint64_t generation, telling how) {
+result<void> hold::finish_release(std::uint64_t generation, confirmation how) {
   released.add();
-  if (how == telling::sent && !core->caps().immediate) {
+  if (how == confirmation::not_awaited && !core->caps().immediate) {
     note_release();
     // With a change of mode in doubt the store is asked first what there is to release.
     if (changing.load()) {
@@ -126,7 +126,7 @@ result<void> hold::finish_release(std::uint64_t generation, telling how) {
   }
   auto answer = tell_store();
   if (!answer && answer.error().code() == errc::not_held) {
-    // The store had let go of what we held: whoever relied on it must hear of that.
+    // The store had let go of what we held: the holder must hear of that.
     answer = error{errc::lost, fmt::format("lock '{}' on {} was lost before it was released: {}",
                                            name, core->url(), let_go_by_the_store)};
     core->announce_loss(take_loss(), name, granted.token, let_go_by_the_store);
@@ -141,14 +141,14 @@ result<void> hold::tell_store() {
   if (changing.load()) return release_what_is_there();
   if (core->caps().immediate) return core->store().release(granted, client_core::unbounded);
   auto answer = core->store().release(granted, core->bounded_call());
-  // Nobody may find it held for longer than it takes to ask again.
+  // No client may find it held for longer than it takes to ask again.
   if (!answer && answer.error().code() != errc::not_held)
     core->clear_up(name, granted.owner, granted.mode);
   return answer;
 }
 
 // A change of mode is in doubt, so the store is asked first what it holds for this owner. If it knows nothing, what
-// replaced the grant is released by whoever clears up that doubt (upgrade.cpp).
+// replaced the grant is released by the thread that clears up that doubt (upgrade.cpp).
 result<void> hold::release_what_is_there() {
   request ask;
   ask.name = name;
@@ -197,7 +197,7 @@ bool hold::surrender(std::uint64_t generation,
   auto now = word.load(std::memory_order_acquire);
   if (hold_word::generation(now) != generation || state_of(now) != held) return false;
   its_loss = std::move(loss);
-  // Nobody takes it from held without the guard, only new flags may appear.
+  // No thread takes it from held without the guard, only new flags may appear.
   while (!word.compare_exchange_weak(now, with_state(now, idle), std::memory_order_acq_rel)) {
   }
   pass_on(locked);

@@ -2,14 +2,14 @@
 //
 // A lease is a hold and a generation. The word below carries both the state and the generation, so every
 // transition is one compare-and-swap that fails by itself for a lease that is no longer the current one:
-// a stale lease can neither release nor prolong somebody else's.
+// a stale lease can neither release nor prolong another one's.
 //
 //            begin            publish           CAS               settled
 //   idle ----------> acquiring ------> held ----------> releasing -------> idle
 //   lost --^                            |  ^ local hand-off: next generation, same grant
 //                                       +-----> lost (deadline passed, store said so, max_hold)
 //
-// Who may touch what: the fields marked (owner) belong to whoever brought the word to acquiring, held or
+// Which thread may touch what: the fields marked (owner) belong to the one that brought the word to acquiring, held or
 // releasing. The driver looks at them only while it has the word pinned: a pinned word makes the owner's
 // quick compare-and-swap fail, and the slow road waits for `guard`.
 #pragma once
@@ -33,7 +33,8 @@ namespace hold_word {
 
 enum state : std::uint64_t { idle = 0, acquiring = 1, held = 2, releasing = 3, lost = 4 };
 inline constexpr std::uint64_t state_mask = 7;
-inline constexpr std::uint64_t waiters = 8;  // somebody of this process is queued at the gate
+inline constexpr std::uint64_t waiters =
+    8;  // threads or coroutines of this process are queued at the gate
 inline constexpr std::uint64_t pinned = 16;  // the driver is looking
 inline constexpr unsigned generation_shift = 8;
 
@@ -122,8 +123,8 @@ struct hold : std::enable_shared_from_this<hold> {
   // had let it go: that is announced as any loss is. `sent` does not wait for the store's answer where that takes a
   // round trip: what this process asks next about the name is served after it, unless a change of mode is in doubt:
   // then the store is asked in the background what there is to release.
-  enum class telling : std::uint8_t { awaited, sent };
-  result<void> release(std::uint64_t generation, telling how = telling::awaited);
+  enum class confirmation : std::uint8_t { awaited, not_awaited };
+  result<void> release(std::uint64_t generation, confirmation how = confirmation::awaited);
   // held -> idle without asking the store, which has given the grant another form (downgrade).
   // Gives its token of loss away. False: lost meanwhile.
   bool surrender(std::uint64_t generation, std::unique_ptr<std::stop_source>& its_loss) noexcept;
@@ -166,8 +167,8 @@ struct hold : std::enable_shared_from_this<hold> {
   std::int64_t plan_upkeep() noexcept;
   bool is_in_time() const noexcept;
   void believe() noexcept;
-  result<void> release_slowly(std::uint64_t generation, telling how);
-  result<void> finish_release(std::uint64_t generation, telling how);
+  result<void> release_slowly(std::uint64_t generation, confirmation how);
+  result<void> finish_release(std::uint64_t generation, confirmation how);
   result<void> tell_store();
   result<void> release_what_is_there();
   std::unique_ptr<std::stop_source> take_loss() noexcept;

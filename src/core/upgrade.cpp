@@ -84,7 +84,7 @@ class upgrade_doubt {
     return true;
   }
 
-  client_core& core_;  // ends its mender before itself
+  client_core& core_;  // ends its retry_thread before itself
   std::string name_;
   std::weak_ptr<hold> who_;
   std::uint64_t generation_;
@@ -125,7 +125,7 @@ class downgrade_doubt {
   }
 
  private:
-  client_core& core_;  // ends its mender before itself
+  client_core& core_;  // ends its retry_thread before itself
   std::string name_;
   std::weak_ptr<hold> who_;
   std::uint64_t generation_;
@@ -210,7 +210,7 @@ void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& m
 
 void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner) {
   state.changing = true;
-  state.core->mend(upgrade_doubt{state, generation, owner});
+  state.core->retry_until_certain(upgrade_doubt{state, generation, owner});
 }
 
 result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked) {
@@ -269,7 +269,7 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   }
   if (!in_doubt) return {};
   const auto& now = lease_access::state(held);
-  now->core->mend(downgrade_doubt{*now, lease_access::generation(held), *old, to});
+  now->core->retry_until_certain(downgrade_doubt{*now, lease_access::generation(held), *old, to});
   return error{errc::outcome_unknown,
                fmt::format("lock '{}' on {} counts as {} from now on, but the store has not "
                            "confirmed it yet: {}",

@@ -2,7 +2,7 @@
 //
 // Whatever gets lost on the way, the lease is what it was, what it should be, or lost. When the store's answer is
 // missing, the lease counts as the lesser of the two modes, and the store is asked in the background until it agrees
-// (mender.hpp); renewals go on meanwhile, and a release takes along whatever is there.
+// (retry_thread.hpp); renewals go on meanwhile, and a release takes along whatever is there.
 #pragma once
 
 #include "core/blocking.hpp"
@@ -23,7 +23,7 @@ request upgrade_request(hold& state, const grant& old, const acquire_options& op
 result<void> adopt_upgrade(hold& state, std::uint64_t generation, const grant& won);
 // The upgrade failed. If that is not certain, the store is asked until it is, and what it granted is taken back.
 void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& machine);
-// The upgrade went through and nobody wants it any more: back to an upgradeable read, in the background.
+// The upgrade went through and is not wanted any more: back to an upgradeable read, in the background.
 void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner);
 
 result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked);

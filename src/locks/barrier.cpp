@@ -17,7 +17,7 @@ error absent(const std::string& name) {
   return {errc::not_held, fmt::format("barrier '{}' does not exist any more", name)};
 }
 
-// Changes the state by compare-and-exchange until nobody came in between; gives the state before the change.
+// Changes the state by compare-and-exchange until no other client came in between; gives the state before the change.
 result<barrier_state> change(core::client_core& core, const std::string& name, nanoseconds keep,
                              barrier_state (*step)(barrier_state)) {
   for (;;) {

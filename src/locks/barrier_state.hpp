@@ -15,7 +15,7 @@ struct barrier_state {
     return {0, participants, participants, 0, 0};
   }
 
-  // Nobody can be more than one phase behind (the phase cannot end without them), so wrapping is harmless.
+  // No party can be more than one phase behind (the phase cannot end without them), so wrapping is harmless.
   static constexpr barrier_state arrived_one(barrier_state s) noexcept {
     if (++s.arrived < s.expected) return s;
     return {(s.phase + 1) & 0x7fffU, s.total, s.expected - s.dropped, 0, 0};

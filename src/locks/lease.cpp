@@ -34,7 +34,9 @@ lease::~lease() {
   if (generation_ == 0) return;
   const auto held = hold_;
   if (!held->is_current(generation_)) return;  // lost: announced already
-  if (auto done = held->release(std::exchange(generation_, 0), core::hold::telling::sent); !done)
+  if (auto done =
+          held->release(std::exchange(generation_, 0), core::hold::confirmation::not_awaited);
+      !done)
     held->core->tell_release_failed(held->name, done.error());
 }
 

@@ -16,7 +16,7 @@ struct plan {
   steady_time deadline;
 };
 
-// Sorted, each once: whoever takes several names takes them in this order, so no circle of waiters can close.
+// Sorted, each once: every client takes several names in this order, so no circle of waiters can close.
 result<plan> make_plan(core::client_core& core, std::span<const std::string> names,
                        const acquire_options& asked) {
   for (const auto& name : names)
@@ -37,26 +37,26 @@ bool spend(plan& todo, const core::client_core& core) {
   return todo.options.wait > nanoseconds::zero();
 }
 
-// All or none: whoever hears that we have none finds none held, if the store answers in time; else the releases have
-// been sent.
+// All or none: a caller that hears that we have none finds none held, if the store answers in time; else the releases
+// have been sent.
 void give_back(std::vector<lease> held, const plan& todo, const core::client_core& core) {
   const auto last =
       core::deadline_after(todo.deadline, core::overtime(core.options().call_timeout));
-  for (auto& one : held)
-    if (core.clock().now() < last) static_cast<void>(one.release());
+  for (auto& taken : held)
+    if (core.clock().now() < last) static_cast<void>(taken.release());
 }
 
 // The first may have been lost while we waited for the last.
 result<std::vector<lease>> all_still_held(std::vector<lease> held) {
-  for (const auto& one : held)
-    if (!one.valid())
+  for (const auto& taken : held)
+    if (!taken.valid())
       return error{errc::lost,
-                   "lock '" + one.name() + "' was lost while the others were being acquired"};
+                   "lock '" + taken.name() + "' was lost while the others were being acquired"};
   return held;
 }
 
 // One atomic attempt at all of them, where the store can. All their gates are ours first, so no other thread of this
-// process comes between. An empty answer: somebody has one of them; take them in order then.
+// process comes between. An empty answer: another owner has one of them; take them in order then.
 class all_at_once {
  public:
   all_at_once(std::shared_ptr<core::client_core> core, plan todo)

@@ -38,7 +38,8 @@ bool mutex::lock_within(nanoseconds wait) {
 }
 
 void mutex::unlock() noexcept {
-  const auto answer = gate_->release(lease_access::take(held_), core::hold::telling::sent);
+  const auto answer =
+      gate_->release(lease_access::take(held_), core::hold::confirmation::not_awaited);
   if (!answer) gate_->core->tell_release_failed(gate_->name, answer.error());
 }
 

@@ -12,25 +12,25 @@ using core::lease_access;
 
 namespace core {
 
-// Who owns the lock through this handle, and as which generation. A stale entry does no harm: re-entering a
+// Which thread owns the lock through this handle, and as which generation. A stale entry does no harm: re-entering a
 // generation that is no longer held fails.
 class reentrant {
  public:
   explicit reentrant(std::shared_ptr<gate> g) : gate_(std::move(g)) {}
 
   const std::shared_ptr<gate>& at() const noexcept { return gate_; }
-  // The generation if the calling thread owns it, else 0. Never that of the next owner, who may be writing itself down
-  // at this moment: whoever reads its generation finds in the second look that the lock was nobody's.
+  // The generation if the calling thread owns it, else 0. Never that of the next owner, which may be writing itself
+  // down at this moment: a thread that reads its generation finds in the second look that the lock had no owner.
   std::uint64_t mine() const noexcept {
     const auto me = std::this_thread::get_id();
     if (owner_.load(std::memory_order_relaxed) != me) return 0;
     const auto out = generation_.load(std::memory_order_acquire);
     return owner_.load(std::memory_order_relaxed) == me ? out : 0;
   }
-  void own(std::thread::id who, std::uint64_t generation) noexcept {
+  void own(std::thread::id thread, std::uint64_t generation) noexcept {
     owner_.store({}, std::memory_order_relaxed);
     generation_.store(generation, std::memory_order_release);
-    owner_.store(who, std::memory_order_release);
+    owner_.store(thread, std::memory_order_release);
   }
   // Nothing: the calling thread does not hold it.
   std::optional<tenure> reenter() {
@@ -75,7 +75,7 @@ bool recursive_mutex::lock_within(nanoseconds wait) {
 
 void recursive_mutex::unlock() noexcept {
   const auto& gate = state_->at();
-  const auto answer = gate->release(state_->mine(), core::hold::telling::sent);
+  const auto answer = gate->release(state_->mine(), core::hold::confirmation::not_awaited);
   if (!answer) gate->core->tell_release_failed(gate->name, answer.error());
 }
 

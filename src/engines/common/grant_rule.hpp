@@ -1,9 +1,9 @@
 // The one grant rule (DESIGN 4). Every mode is a weight against a capacity:
 // writer = capacity, reader = 1, upgradeable reader = capacity/2 + 1, permits = k of n.
 //
-// In fifo order nobody overtakes: an entry enters when nobody waits ahead of it and its weight fits beside
-// the holders. (The weights of earlier waiters need no sum: whoever waits did not fit, so neither would the
-// sum.) A barging newcomer looks at the holders only. Nobody bypasses an upgrade: it already holds the
+// In fifo order no entry overtakes: it enters when none waits ahead of it and its weight fits beside
+// the holders. (The weights of earlier waiters need no sum: an entry that waits did not fit, so neither would the
+// sum.) A barging newcomer looks at the holders only. No entry bypasses an upgrade: it already holds the
 // lock, and everyone else is waiting for it to finish.
 #pragma once
 

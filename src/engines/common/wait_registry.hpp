@@ -1,4 +1,4 @@
-// Who of this client waits for what, and the news that end the waiting.
+// Which owners of this client wait for what, and the news that end the waiting.
 //
 // News may come before the one it is for has begun to wait (its answer "you are queued" was still on the way), so
 // grants for owners unknown here are kept for a while: until they are old, or many.
@@ -30,7 +30,7 @@ class wait_registry {
   // connection was lost).
   using wake = std::function<void(std::optional<News>)>;
 
-  // `begun` is called, without locks, whenever somebody has begun to wait.
+  // `begun` is called, without locks, whenever a wait has begun.
   explicit wait_registry(Timers& timers, std::function<void()> begun = {})
       : timers_(timers), begun_(std::move(begun)) {}
   wait_registry(const wait_registry&) = delete;
@@ -69,7 +69,7 @@ class wait_registry {
     id which;
     void operator()() const noexcept { in->end(which, std::nullopt); }
   };
-  // Whoever takes it out of all_ wakes it; so it is woken once.
+  // The thread that takes it out of all_ wakes it; so it is woken once.
   struct waiter {
     id which = 0;
     std::optional<std::uint64_t> number{};
@@ -84,9 +84,9 @@ class wait_registry {
     steady_time since;
   };
 
-  void begin(const std::shared_ptr<waiter>& one, const call& limits);
+  void begin(const std::shared_ptr<waiter>& entry, const call& limits);
   void end(id which, std::optional<News> news);
-  void take_out(const waiter& one);
+  void take_out(const waiter& entry);
   void keep(std::uint64_t number, const News& what);
   id find(std::uint64_t number) const {
     const auto at = by_number_.find(number);
@@ -107,51 +107,51 @@ class wait_registry {
 template <class News, class Timers>
 void wait_registry<News, Timers>::for_grant(std::uint64_t number, call limits, wake done,
                                             judge answers) {
-  auto one = std::make_shared<waiter>();
-  one->number = number;
-  one->done = std::move(done);
-  one->answers = std::move(answers);
+  auto entry = std::make_shared<waiter>();
+  entry->number = number;
+  entry->done = std::move(done);
+  entry->answers = std::move(answers);
   std::optional<News> news;
   {
     const std::lock_guard lock{guard_};
     if (const auto at = early_.find(number); at != early_.end()) {
-      if (!one->answers || one->answers(at->second.what)) news = std::move(at->second.what);
+      if (!entry->answers || entry->answers(at->second.what)) news = std::move(at->second.what);
       early_.erase(at);
     }
     if (!news) {
-      one->which = ++last_;
-      all_.emplace(one->which, one);
-      by_number_[number] = one->which;
+      entry->which = ++last_;
+      all_.emplace(entry->which, entry);
+      by_number_[number] = entry->which;
     }
   }
-  if (news) return one->done(std::move(news));
-  begin(one, limits);
+  if (news) return entry->done(std::move(news));
+  begin(entry, limits);
 }
 
 template <class News, class Timers>
 void wait_registry<News, Timers>::for_change(std::string topic, call limits, wake done) {
-  auto one = std::make_shared<waiter>();
-  one->topic = std::move(topic);
-  one->done = std::move(done);
+  auto entry = std::make_shared<waiter>();
+  entry->topic = std::move(topic);
+  entry->done = std::move(done);
   {
     const std::lock_guard lock{guard_};
-    one->which = ++last_;
-    all_.emplace(one->which, one);
-    by_topic_.emplace(one->topic, one->which);
+    entry->which = ++last_;
+    all_.emplace(entry->which, entry);
+    by_topic_.emplace(entry->topic, entry->which);
   }
-  begin(one, limits);
+  begin(entry, limits);
 }
 
 // The waiter can be woken from now on, by anybody; `one` keeps it until its timer and callback are known.
 template <class News, class Timers>
-void wait_registry<News, Timers>::begin(const std::shared_ptr<waiter>& one, const call& limits) {
-  if (limits.stop.stop_possible()) one->stop.emplace(limits.stop, on_stop{this, one->which});
+void wait_registry<News, Timers>::begin(const std::shared_ptr<waiter>& entry, const call& limits) {
+  if (limits.stop.stop_possible()) entry->stop.emplace(limits.stop, on_stop{this, entry->which});
   if (limits.deadline != steady_time::max()) {
     const auto planned =
-        timers_.at(limits.deadline, [this, which = one->which] { end(which, std::nullopt); });
+        timers_.at(limits.deadline, [this, which = entry->which] { end(which, std::nullopt); });
     std::unique_lock lock{guard_};
-    if (all_.contains(one->which)) {
-      one->timer = planned;
+    if (all_.contains(entry->which)) {
+      entry->timer = planned;
     } else {
       lock.unlock();
       timers_.cancel(planned);
@@ -162,30 +162,30 @@ void wait_registry<News, Timers>::begin(const std::shared_ptr<waiter>& one, cons
 
 template <class News, class Timers>
 void wait_registry<News, Timers>::end(id which, std::optional<News> news) {
-  std::shared_ptr<waiter> one;
+  std::shared_ptr<waiter> entry;
   {
     const std::lock_guard lock{guard_};
     const auto at = all_.find(which);
     if (at == all_.end()) return;
-    one = std::move(at->second);
+    entry = std::move(at->second);
     all_.erase(at);
-    take_out(*one);
+    take_out(*entry);
   }
-  if (one->timer) timers_.cancel(*one->timer);
-  one->done(std::move(news));
+  if (entry->timer) timers_.cancel(*entry->timer);
+  entry->done(std::move(news));
 }
 
 // REQUIRES: guard_ is held.
 template <class News, class Timers>
-void wait_registry<News, Timers>::take_out(const waiter& one) {
-  if (one.number) {
+void wait_registry<News, Timers>::take_out(const waiter& entry) {
+  if (entry.number) {
     // Its owner may have begun to wait anew meanwhile.
-    if (find(*one.number) == one.which) by_number_.erase(*one.number);
+    if (find(*entry.number) == entry.which) by_number_.erase(*entry.number);
     return;
   }
-  const auto [first, last] = by_topic_.equal_range(one.topic);
+  const auto [first, last] = by_topic_.equal_range(entry.topic);
   for (auto i = first; i != last; ++i) {
-    if (i->second != one.which) continue;
+    if (i->second != entry.which) continue;
     by_topic_.erase(i);
     return;
   }
@@ -198,8 +198,8 @@ void wait_registry<News, Timers>::granted(std::uint64_t number, const News& what
     const std::lock_guard lock{guard_};
     which = find(number);
     if (which == 0) return keep(number, what);
-    const auto& one = *all_.at(which);
-    if (one.answers && !one.answers(what)) return;
+    const auto& entry = *all_.at(which);
+    if (entry.answers && !entry.answers(what)) return;
   }
   end(which, what);
 }
@@ -246,7 +246,7 @@ void wait_registry<News, Timers>::look_again_all() {
   std::vector<id> some;
   {
     const std::lock_guard lock{guard_};
-    for (const auto& [which, one] : all_) some.push_back(which);
+    for (const auto& [which, entry] : all_) some.push_back(which);
   }
   for (const auto which : some) end(which, std::nullopt);
 }

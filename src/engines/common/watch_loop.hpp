@@ -39,7 +39,7 @@ class watch_loop {
   virtual void wake_at(steady_time when) = 0;
   // Where a look may block: calls look_again() elsewhere.
   virtual void go_on() { look_again(); }
-  virtual bool is_ending() const { return false; }  // the engine; then nobody looks any more
+  virtual bool is_ending() const { return false; }  // the engine; then there is no further look
 
   // Both come, in either order, on any thread.
   void heard() { step(); }

@@ -15,15 +15,15 @@
 
 namespace holdfast::core {
 
-class mender {
+class retry_thread {
  public:
   // True: there is no doubt any more. Must return promptly once the stop is requested.
   using attempt = std::function<bool(const std::stop_token&)>;
 
-  mender() = default;
-  ~mender() { stop({}); }
-  mender(const mender&) = delete;
-  mender& operator=(const mender&) = delete;
+  retry_thread() = default;
+  ~retry_thread() { stop({}); }
+  retry_thread(const retry_thread&) = delete;
+  retry_thread& operator=(const retry_thread&) = delete;
 
   void add(attempt what);
   // Ends the thread, after a last try of each doubt that is left, within this time.

@@ -1,4 +1,4 @@
-#include "core/mender.hpp"
+#include "core/retry_thread.hpp"
 
 #include "core/client_core.hpp"
 
@@ -13,7 +13,7 @@ constexpr nanoseconds longest_pause = std::chrono::seconds{1};
 
 }  // namespace
 
-void mender::add(attempt what) {
+void retry_thread::add(attempt what) {
   std::lock_guard locked{guard_};
   if (stopped_) return;
   doubts_.emplace(std::chrono::steady_clock::now(), doubt{std::move(what), first_pause});
@@ -21,14 +21,14 @@ void mender::add(attempt what) {
   changed_.notify_one();
 }
 
-void mender::stop(nanoseconds patience) noexcept {
+void retry_thread::stop(nanoseconds patience) noexcept {
   std::jthread last;
   {
     std::unique_lock locked{guard_};
     stopped_ = true;
     decltype(doubts_) now;
-    for (auto& [due, one] : doubts_)
-      now.emplace(std::chrono::steady_clock::time_point{}, std::move(one));
+    for (auto& [due, next] : doubts_)
+      now.emplace(std::chrono::steady_clock::time_point{}, std::move(next));
     doubts_ = std::move(now);
     changed_.notify_one();
     settled_.wait_for(locked, patience, [this] { return doubts_.empty() && !trying_; });
@@ -36,7 +36,7 @@ void mender::stop(nanoseconds patience) noexcept {
   }
 }  // asked to stop, and joined, here
 
-void mender::run(const std::stop_token& stop) {
+void retry_thread::run(const std::stop_token& stop) {
   const background_thread mark;
   std::unique_lock locked{guard_};
   while (!stop.stop_requested()) {
@@ -49,19 +49,19 @@ void mender::run(const std::stop_token& stop) {
       changed_.wait_until(locked, stop, due, [&] { return doubts_.begin()->first < due; });
       continue;
     }
-    auto one = std::move(doubts_.extract(doubts_.begin()).mapped());
+    auto next = std::move(doubts_.extract(doubts_.begin()).mapped());
     trying_ = true;
     locked.unlock();
-    const bool certain = one.what(stop);
+    const bool certain = next.what(stop);
     locked.lock();
     trying_ = false;
     if (certain) {
       settled_.notify_all();
       continue;
     }
-    const auto again = std::chrono::steady_clock::now() + one.pause;
-    one.pause = std::min(one.pause * 2, longest_pause);
-    doubts_.emplace(again, std::move(one));
+    const auto again = std::chrono::steady_clock::now() + next.pause;
+    next.pause = std::min(next.pause * 2, longest_pause);
+    doubts_.emplace(again, std::move(next));
   }
 }
 

@@ -182,6 +182,23 @@ TEST(client_core_test, loss_that_overtakes_its_grant_is_not_forgotten) {
   EXPECT_TRUE((mutex{a, "other"}.acquire()->valid()));
 }
 
+// Told of the first answer of an owner, which said "waiting": the grant that comes later is another matter.
+TEST(client_core_test, loss_that_was_told_before_an_owner_asked_again_does_not_end_its_grant) {
+  const auto plan = std::make_shared<faults>();
+  const auto a = open_flaky("memory:asked-again", plan), b = client::open("memory:asked-again");
+  auto other = mutex{b, "stock"}.acquire();
+  plan->lose_entered = 1;
+  plan->nudge_awaits = 1;
+  std::optional<result<lease>> got;
+  std::jthread waits{[&] { got.emplace(mutex{a, "stock"}.acquire()); }};
+  ASSERT_TRUE(wait_until([&] { return plan->enters >= 2; }));
+  ASSERT_TRUE(other->release());
+  waits.join();
+  ASSERT_TRUE(*got);
+  EXPECT_TRUE((*got)->valid());
+  EXPECT_EQ(a.metrics().lost, 0U);
+}
+
 TEST(client_core_test, loss_that_overtakes_a_downgrade_is_not_forgotten) {
   const auto plan = std::make_shared<faults>();
   const auto a = open_flaky("memory:shrunk", plan);

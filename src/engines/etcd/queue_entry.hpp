@@ -25,6 +25,7 @@
 #pragma once
 
 #include "engines/common/modes.hpp"
+#include "engines/common/ordered_queue.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -79,36 +80,20 @@ struct successor {
   bool overtaken = false;
 };
 
-struct queue_entry {
-  enum class standing : std::uint8_t {
-    holder,
-    waiter,
-    upgrade,  // waits to take the place of a holder
-    hidden,   // has been upgraded: the other key counts
-    idle      // an upgrade of something that is gone
-  };
-
+// Its position is the revision at which the key was created.
+struct queue_entry : ordered_entry {
   std::string key;
-  std::int64_t created = 0, modified = 0;  // revisions
-  std::int64_t version = 1, calm = 1;      // up to this version nobody came in over its head
+  std::int64_t modified = 0;           // the revision of its value
+  std::int64_t version = 1, calm = 1;  // up to this version no client came in ahead of it
   std::int64_t lease = 0;
-  bool foreign = false;
   bool reused = false;  // a key of the first form
-  owner_id owner;
-  lock_mode mode = lock_mode::exclusive;
-  std::uint64_t weight = rw_capacity;
-  std::uint64_t capacity = rw_capacity;
-  std::int64_t replaces = 0;  // what it upgrades was created then
-  bool entered = false;       // holds by the marks of its value, not by its place in the queue
-  fencing_token token;        // that its grant has, or will have
   std::int64_t since_ms = 0;
   std::int64_t pid = 0;
   std::string host;
   std::string label;
   std::vector<successor> successors;  // that it was told
 
-  standing stands = standing::waiter;  // see lock_queue.hpp
-  // Somebody came in over its head since it waits: its own creation is no token any more.
+  // A client came in ahead of it since it waits: its own creation is no token any more.
   bool overtaken() const noexcept { return !foreign && !entered && version != calm; }
   // Hands over when it goes, if it had to wait; one that waits just behind it need not look at it all the time.
   bool hands_over() const noexcept {

@@ -1,7 +1,6 @@
 // Changing the mode of what is held.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include "engines/common/grant_rule.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -11,20 +10,6 @@ namespace holdfast::engines::etcd {
 namespace {
 
 constexpr int rounds = 16;
-
-// Could `old` turn into something of this weight now?
-bool may_replace(const lock_queue& in, const queue_entry& old, std::uint64_t weight) {
-  return may_enter({in.capacity(), in.used(), in.anybody_waits()}, weight, queue_order::fifo,
-                   old.weight);
-}
-
-// Without these the others would see another queue than we do: the one that is upgraded, and the first of those who
-// wait, behind whom the rest must stay.
-std::vector<const queue_entry*> needed_for(const lock_queue& in, const queue_entry& old) {
-  std::vector<const queue_entry*> out{&old};
-  if (const auto* first = in.first_waiter()) out.push_back(first);
-  return out;
-}
 
 }  // namespace
 
@@ -62,8 +47,9 @@ operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how
     if (own != nullptr) note_position(*who.mine, *own);
     if (own != nullptr && own->entered)
       co_return granted(who, clock_.now(), own->created, own->token);
-    if (may_replace(seen->of, *base, who.ask.weight)) {
-      auto in = co_await step_in(who, *seen, needed_for(seen->of, *base), how);
+    if (seen->of.takes_instead_of(*base, who.ask.weight)) {
+      const auto needed = seen->of.needed_to_upgrade(*base);
+      auto in = co_await step_in(who, *seen, needed, how);
       if (!in) co_return failed(who, std::move(in).error());
       if (*in) co_return **in;
     } else if (own != nullptr) {

@@ -110,7 +110,6 @@ operation<lock_info> etcd_engine::do_inspect(std::string_view name, invocation h
     std::erase_if(places, [&](const queue_entry& one) {
       return std::ranges::find(leaving, stored{one.key, one.created}) != leaving.end();
     });
-    for (auto& one : places) one.stands = standing::waiter;
     seen->of = lock_queue{std::move(places)};
   }
   std::vector<std::int64_t> leases;

@@ -15,6 +15,7 @@
 #include "engines/common/wait_registry.hpp"
 #include "engines/etcd/own_entries.hpp"
 #include "engines/etcd/queue_cache.hpp"
+#include "engines/etcd/session.hpp"
 
 #include <holdfast/engine.hpp>
 

@@ -86,25 +86,18 @@ operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   for (std::size_t from = 0; from < held.size(); from += most_at_once) {
     const std::span some{held.data() + from, std::min(most_at_once, held.size() - from)};
     std::vector<stored> keys;
-    rpc::TxnRequest ask;
-    for (const auto& [one, mine] : some) {
+    {
       const auto lock = entries_.lock();
-      keys.push_back({mine->key, mine->created});
-      add_range(*ask.mutable_success(), mine->key);
-      ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
+      for (const auto& [asked, mine] : some) keys.push_back({mine->key, mine->created});
     }
+    auto ask = ask_for_keys(keys);
     const auto got = co_await transact(std::move(ask), some.front().second->name, {}, how);
-    const bool known = got && static_cast<std::size_t>(got->said.responses_size()) == some.size();
+    const auto there = got ? are_there(keys, got->said) : std::nullopt;
     for (std::size_t i = 0; i < some.size(); ++i) {
-      auto& [one, mine] = some[i];
-      if (!known) {
-        one->answer = renewal::verdict::unknown;
-        continue;
-      }
-      const auto& kvs = got->said.responses(static_cast<int>(i)).response_range().kvs();
-      if (!kvs.empty() && kvs[0].create_revision() == keys[i].created) continue;
-      one->answer = renewal::verdict::lost;
-      cluster_->driver().post([this, gone = mine] { watch_manager_->is_missing(gone); });
+      auto& [asked, mine] = some[i];
+      if (there && (*there)[i]) continue;
+      asked->answer = there ? renewal::verdict::lost : renewal::verdict::unknown;
+      if (there) cluster_->driver().post([this, gone = mine] { watch_manager_->is_missing(gone); });
     }
   }
   co_return result<void>{};

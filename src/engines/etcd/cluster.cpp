@@ -221,18 +221,29 @@ void cluster::give_up(std::uint64_t number) noexcept {
   if (one != nullptr) one->give_up();
 }
 
-void cluster::send_off(question what) noexcept {
-  class errand final : public handler {
+void cluster::ask_in_background(question what, nanoseconds patience, on_told done) noexcept {
+  class background final : public handler {
    public:
-    explicit errand(question about) : what_(std::move(about)) { limits_.deadline = now() + 10s; }
+    background(question about, nanoseconds patience, on_told done)
+        : what_(std::move(about)), done_(std::move(done)) {
+      limits_.deadline = now() + patience;
+    }
     void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
 
    private:
-    void on_answer(answer) noexcept override { delete this; }
+    void on_answer(answer said) noexcept override {
+      done_(said);
+      delete this;
+    }
     const question what_;
     call limits_;
+    const on_told done_;
   };
-  (new errand{std::move(what)})->go(*this);
+  (new background{std::move(what), patience, std::move(done)})->go(*this);
+}
+
+void cluster::send_off(question what) noexcept {
+  ask_in_background(std::move(what), 10s, [](const answer&) {});
 }
 
 void cluster::one_is_done() noexcept {
@@ -290,16 +301,14 @@ std::string cluster::login_request() const {
 }
 
 result<void> cluster::note_login(const result<grpc::reply>& got) {
-  if (!got) return as_reading(got.error());
-  if (is_without_auth(*got)) {
+  if (got && is_without_auth(*got)) {
     auth_off_ = true;
     return {};
   }
-  if (!got->ok()) return as_reading(status_error(*got, {}, how_.url));
-  rpc::AuthenticateResponse in;
-  if (!in.ParseFromString(got->body)) return unexpected_answer({}, how_.url);
+  auto in = read_reply<rpc::AuthenticateResponse>(got, {}, how_.url);
+  if (!in) return std::move(in).error();
   const std::lock_guard lock{guard_};
-  token_ = in.token();
+  token_ = std::move(*in->mutable_token());
   return {};
 }
 
@@ -320,23 +329,8 @@ result<void> cluster::log_in(const call& limits) {
 }
 
 void cluster::log_in_soon() noexcept {
-  class alone final : public handler {
-   public:
-    explicit alone(cluster& in) : in_(in), what_{method::authenticate, in.login_request()} {
-      limits_.deadline = now() + 5s;
-    }
-    void go() noexcept { in_.post(what_, limits_, *this); }
-
-   private:
-    void on_answer(answer what) noexcept override {
-      static_cast<void>(in_.note_login(what.got));
-      delete this;
-    }
-    cluster& in_;
-    const question what_;
-    call limits_;
-  };
-  (new alone{*this})->go();
+  ask_in_background({method::authenticate, login_request()}, 5s,
+                    [this](const answer& said) { static_cast<void>(note_login(said.got)); });
 }
 
 grpc::header_list cluster::headers() const {

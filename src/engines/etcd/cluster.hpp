@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -61,7 +62,10 @@ class cluster {
   // others wait for their turn, in order, until their deadline or stop.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
-  // Nobody waits for the answer; tried for ten seconds.
+  // With no verb that waits for it: `done` is told once, on the driver's thread or at once.
+  using on_told = std::function<void(const answer&)>;
+  void ask_in_background(question what, nanoseconds patience, on_told done) noexcept;
+  // The answer does not matter; tried for ten seconds.
   void send_off(question what) noexcept;
 
   // co_await: run or post, as the way says.

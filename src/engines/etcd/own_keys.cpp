@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 constexpr auto young = 150ms;
 constexpr auto pace = 100ms;
 constexpr auto check_again_after = 200ms;
+constexpr auto answered_within = 3s;
 
 }  // namespace
 
@@ -32,26 +33,6 @@ class watch_manager::own_key final : private watcher {
   watch_manager& in_;
   const own_entries::ref holder_;
   watches::id id_ = 0;
-};
-
-// Are these keys still there? One question for many.
-class watch_manager::checking final : public cluster::handler {
- public:
-  checking(watch_manager& to, std::vector<std::uint64_t> asked, const rpc::TxnRequest& body)
-      : to_(to), asked_(std::move(asked)), what_{method::txn, bytes_of(body)} {
-    limits_.deadline = std::chrono::steady_clock::now() + 3s;
-  }
-  void go() noexcept { to_.cluster_.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer said) noexcept override {
-    to_.checked(asked_, said);
-    delete this;
-  }
-  watch_manager& to_;
-  const std::vector<std::uint64_t> asked_;
-  const question what_;
-  call limits_;
 };
 
 watch_manager::watch_manager(cluster& with, const session& under, own_entries& entries,
@@ -174,27 +155,28 @@ void watch_manager::check() {
     const auto count = std::min(most_at_once, all.size() - from);
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(from);
     std::vector<std::uint64_t> some{first, first + static_cast<std::ptrdiff_t>(count)};
-    rpc::TxnRequest ask;
-    for (const auto number : some) {
-      add_range(*ask.mutable_success(), own_keys_[number]->holder()->key);
-      ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
+    std::vector<stored> keys;
+    {
+      const auto lock = entries_.lock();
+      for (const auto number : some) {
+        const auto& holder = *own_keys_[number]->holder();
+        keys.push_back({holder.key, holder.created});
+      }
     }
-    (new checking{*this, std::move(some), ask})->go();
+    const auto ask = bytes_of(ask_for_keys(keys));
+    cluster_.ask_in_background(
+        {method::txn, ask}, answered_within,
+        [this, some = std::move(some), keys](const answer& said) { checked(some, keys, said); });
   }
 }
 
-// Else it is another one, of the same name.
-bool watch_manager::is_the_key_of(const own_entry& holder, std::int64_t created) const {
-  const auto lock = entries_.lock();
-  return holder.created == created;
-}
-
-void watch_manager::checked(const std::vector<std::uint64_t>& asked, const answer& said) {
+void watch_manager::checked(const std::vector<std::uint64_t>& asked,
+                            const std::vector<stored>& keys, const answer& said) {
   if (ending_) return;
   rpc::TxnResponse in;
-  const bool good = said.got && said.got->ok() && in.ParseFromString(said.got->body) &&
-                    static_cast<std::size_t>(in.responses_size()) == asked.size();
-  if (!good) {
+  const bool good = said.got && said.got->ok() && in.ParseFromString(said.got->body);
+  const auto there = good ? are_there(keys, in) : std::nullopt;
+  if (!there) {
     cluster_.driver().at(std::chrono::steady_clock::now() + check_again_after, [this, asked] {
       to_check_.insert(to_check_.end(), asked.begin(), asked.end());
       check();
@@ -203,10 +185,7 @@ void watch_manager::checked(const std::vector<std::uint64_t>& asked, const answe
   }
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const auto at = own_keys_.find(asked[i]);
-    if (at == own_keys_.end()) continue;
-    const auto& kvs = in.responses(static_cast<int>(i)).response_range().kvs();
-    const own_entries::ref holder{at->second->holder()};
-    if (kvs.empty() || !is_the_key_of(*holder, kvs[0].create_revision())) is_missing(holder);
+    if (at != own_keys_.end() && !(*there)[i]) is_missing(own_entries::ref{at->second->holder()});
   }
 }
 

@@ -11,6 +11,7 @@ using namespace std::chrono_literals;
 constexpr auto kept = 2s;      // the copy of own keys, after its last use
 constexpr auto trusting = 1s;  // this long a passive_waiter relies on the one before it
 constexpr auto news_take = 50ms;
+constexpr auto answered_within = 3s;
 
 }  // namespace
 
@@ -30,13 +31,15 @@ class watch_manager::one_before final : private watcher,
   }
 
  private:
-  class looking;
   void on_watching(std::int64_t) noexcept override;
   void on_events(const rpc::WatchResponse& what) noexcept override {
     if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
   }
-  void looked(bool known, const rpc::RangeResponse& now) {
-    if (!known) return in_.waits_.look_again(number_);
+  void looked(const answer& said) {
+    if (in_.ending_) return;
+    rpc::RangeResponse now;
+    if (!said.got || !said.got->ok() || !now.ParseFromString(said.got->body))
+      return in_.waits_.look_again(number_);
     const bool there = now.kvs_size() > 0 && now.kvs(0).create_revision() == before_.created;
     if (!there) is_gone();
   }
@@ -57,31 +60,13 @@ class watch_manager::one_before final : private watcher,
 };
 
 // It may have gone before the watch stood.
-class watch_manager::one_before::looking final : public cluster::handler {
- public:
-  explicit looking(std::weak_ptr<one_before> to, const std::string& key) : to_(std::move(to)) {
-    auto ask = range_of(key);
-    ask.set_keys_only(true);
-    what_ = {method::range, bytes_of(ask)};
-    limits_.deadline = std::chrono::steady_clock::now() + 3s;
-  }
-  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer said) noexcept override {
-    rpc::RangeResponse in;
-    const bool known = said.got && said.got->ok() && in.ParseFromString(said.got->body);
-    const auto to = to_.lock();
-    if (to && !to->in_.ending_) to->looked(known, in);
-    delete this;
-  }
-  const std::weak_ptr<one_before> to_;
-  question what_;
-  call limits_;
-};
-
 void watch_manager::one_before::on_watching(std::int64_t) noexcept {
-  (new looking{weak_from_this(), before_.key})->go(in_.cluster_);
+  auto ask = range_of(before_.key);
+  ask.set_keys_only(true);
+  in_.cluster_.ask_in_background({method::range, bytes_of(ask)}, answered_within,
+                                 [self = weak_from_this()](const answer& said) {
+                                   if (const auto still = self.lock()) still->looked(said);
+                                 });
 }
 
 void watch_manager::sleep(const own_entries::ref& waiter) {

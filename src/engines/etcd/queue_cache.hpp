@@ -31,7 +31,6 @@ class queue_cache final : public watcher, public std::enable_shared_from_this<qu
   steady_time used_at{};  // whoever looks at it says when
 
  private:
-  class listing;
   void on_watching(std::int64_t revision) noexcept override;
   void on_events(const rpc::WatchResponse& what) noexcept override;
   void on_break() noexcept override;

@@ -5,6 +5,7 @@
 
 #include <etcd/rpc.pb.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,11 @@ void add_call(operations& to, const queue_entry& waiter);
 
 // Changes the epoch, if nobody has done so; otherwise it is read.
 rpc::TxnRequest epoch_step(const epoch_view& from, std::int64_t lease);
+
+// Are these keys still there, each as it was created then? The answer, for each; nothing: it is none to this question.
+rpc::TxnRequest ask_for_keys(std::span<const stored> keys);
+std::optional<std::vector<bool>> are_there(std::span<const stored> keys,
+                                           const rpc::TxnResponse& said);
 
 rpc::RangeRequest range_of(const key_range& range);
 rpc::RangeRequest range_of(const std::string& key);

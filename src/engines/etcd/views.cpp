@@ -36,13 +36,11 @@ operation<etcd_engine::sight> etcd_engine::look(std::string_view name, invocatio
   const auto range = keys_of(how_.root, name);
   const question what{method::range, bytes_of(range_of(range))};
   const auto said = co_await cluster_->ask(what, how);
-  if (!said.got) co_return as_reading(about(said.got.error(), name));
-  if (!said.got->ok()) co_return as_reading(status_error(*said.got, name, how_.url));
-  rpc::RangeResponse in;
-  if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(name, how_.url);
+  const auto in = read_reply<rpc::RangeResponse>(said.got, name, how_.url);
+  if (!in) co_return in.error();
   sight out;
-  out.of = queue_in(in.kvs(), range);
-  out.revision = in.header().revision();
+  out.of = queue_in(in->kvs(), range);
+  out.revision = in->header().revision();
   co_return out;
 }
 
@@ -60,11 +58,11 @@ operation<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64
     ask.set_id(id);
     const question what{method::time_to_live, bytes_of(ask)};
     const auto said = co_await cluster_->ask(what, how);
-    rpc::LeaseTimeToLiveResponse in;
-    if (said.got && said.got->ok() && in.ParseFromString(said.got->body) && in.ttl() >= 0)
+    const auto in = read_reply<rpc::LeaseTimeToLiveResponse>(said.got, {}, how_.url);
+    if (in && in->ttl() >= 0)
       // It tells whole seconds, rounded down; the lease does not end before that, and may live on for the rest.
-      out[id] =
-          std::chrono::seconds{std::min(in.ttl() + 1, std::max<std::int64_t>(in.grantedttl(), 1))};
+      out[id] = std::chrono::seconds{
+          std::min(in->ttl() + 1, std::max<std::int64_t>(in->grantedttl(), 1))};
   }
   co_return out;
 }
@@ -128,19 +126,17 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
   for (bool more = true; more;) {
     const question what{method::range, bytes_of(ask)};
     const auto said = co_await cluster_->ask(what, how);
-    if (!said.got) co_return as_reading(said.got.error());
-    if (!said.got->ok()) co_return as_reading(status_error(*said.got, {}, how_.url));
-    rpc::RangeResponse in;
-    if (!in.ParseFromString(said.got->body)) co_return unexpected_answer({}, how_.url);
-    for (const auto& kv : in.kvs()) {
+    const auto in = read_reply<rpc::RangeResponse>(said.got, {}, how_.url);
+    if (!in) co_return in.error();
+    for (const auto& kv : in->kvs()) {
       const auto name = name_in(how_.root, kv.key());
       if (name && name->starts_with(prefix))
         found[std::string{*name}].push_back(read_queue_entry(kv));
     }
-    more = in.more() && !in.kvs().empty();
+    more = in->more() && !in->kvs().empty();
     if (!more) break;
-    ask.set_revision(in.header().revision());
-    ask.set_key(in.kvs(in.kvs_size() - 1).key() + '\0');
+    ask.set_revision(in->header().revision());
+    ask.set_key(in->kvs(in->kvs_size() - 1).key() + '\0');
   }
   std::vector<std::pair<std::string, lock_queue>> lines;
   std::vector<std::int64_t> leases;

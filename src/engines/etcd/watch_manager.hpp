@@ -61,7 +61,6 @@ class watch_manager {
  private:
   class own_key;
   class one_before;
-  class checking;
   struct observer {
     std::uint64_t seen;
     sign_of_life alive;
@@ -91,8 +90,8 @@ class watch_manager {
   void watch_own_key(const own_entries::ref& holder);
   void check_soon(own_key& one);
   void check();
-  void checked(const std::vector<std::uint64_t>& asked, const answer& said);
-  bool is_the_key_of(const own_entry& holder, std::int64_t created) const;
+  void checked(const std::vector<std::uint64_t>& asked, const std::vector<stored>& keys,
+               const answer& said);
   void ttl_is_over(const own_entries::ref& holder);
   void end_late_requests(const own_entry& lost);
 

@@ -9,7 +9,6 @@ namespace {
 
 using standing = queue_entry::standing;
 
-constexpr int rounds = 16;          // against a queue that changes all the time
 constexpr int most_compares = 128;  // in one transaction (--max-txn-ops)
 using no_grants = std::vector<grant>;
 

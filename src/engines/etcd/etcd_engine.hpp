@@ -53,6 +53,7 @@ class etcd_engine final : public remote_engine, private session_listener {
     lock_queue of;
     std::int64_t revision = 0;
   };
+  static constexpr int rounds = 16;  // against a queue that changes all the time
   // Who asks, in which entry, and under which lease.
   struct asker {
     const request& ask;

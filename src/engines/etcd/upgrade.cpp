@@ -7,12 +7,6 @@
 
 namespace holdfast::engines::etcd {
 
-namespace {
-
-constexpr int rounds = 16;
-
-}  // namespace
-
 error etcd_engine::gone(std::string_view name) const {
   return {errc::not_held,
           fmt::format("Lock {} on {} is no longer held by us.", support::quoted(name), how_.url)};
@@ -20,6 +14,7 @@ error etcd_engine::gone(std::string_view name) const {
 
 operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how) {
   asker who = given;
+  if (++who.attempts > rounds) co_return failed(who, kept_changing(who.ask.name));
   const auto old = entries_.find(who.ask.replaces->owner);
   stored old_key;
   if (old) {
@@ -63,7 +58,7 @@ operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how
   if (who.ask.wait) co_return ask_again(who.ask);
   auto doubted = co_await end_late_requests(who.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_upgrade(given, how);
+  if (*doubted) co_return co_await enter_upgrade(who, how);
   forget(who.mine);
   co_return entered{};
 }

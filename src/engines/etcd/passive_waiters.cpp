@@ -33,7 +33,8 @@ class watch_manager::one_before final : private watcher,
  private:
   void on_watching(std::int64_t) noexcept override;
   void on_events(const rpc::WatchResponse& what) noexcept override {
-    if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
+    for (const auto& event : what.events())  // it may have been put anew since
+      if (event.type() == rpc::Event::DELETE) return is_gone();
   }
   void looked(const answer& said) {
     if (in_.ending_) return;

@@ -49,23 +49,23 @@ void etcd_engine::start_watch(watch_kind kind, std::string_view name, std::uint6
 
 bool etcd_engine::needs_proof(std::span<const renewal> batch, const lease_view& now) const {
   const auto time = clock_.now();
-  for (const auto& one : batch)
-    if (now.believed_from(time, one.held->ttl) < time - one.held->ttl / 6) return true;
+  for (const auto& renewed : batch)
+    if (now.believed_from(time, renewed.held->ttl) < time - renewed.held->ttl / 6) return true;
   return false;
 }
 
 // Held is what we know to hold, under the lease that was just proven: whoever removes a key of ours, we hear of it.
 void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& now) {
   const auto time = clock_.now();
-  for (auto& one : batch) {
-    const auto mine = entries_.find(one.held->owner);
-    one.answer = renewal::verdict::lost;
+  for (auto& renewed : batch) {
+    const auto mine = entries_.find(renewed.held->owner);
+    renewed.answer = renewal::verdict::lost;
     if (!mine) continue;
     const auto lock = entries_.lock();
     if (mine->is != own_entry::state::holding || mine->lease != now.id) continue;
-    one.answer = renewal::verdict::held;
-    one.valid_from = now.believed_from(time, one.held->ttl);
-    mine->until = one.valid_from + one.held->ttl;
+    renewed.answer = renewal::verdict::held;
+    renewed.valid_from = now.believed_from(time, renewed.held->ttl);
+    mine->until = renewed.valid_from + renewed.held->ttl;
   }
 }
 
@@ -80,9 +80,9 @@ operation<void> etcd_engine::do_renew(std::span<renewal> batch, invocation how) 
 // Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
 operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   std::vector<std::pair<renewal*, own_entries::ref>> held;
-  for (auto& one : batch)
-    if (one.answer == renewal::verdict::held)
-      if (const auto mine = entries_.find(one.held->owner)) held.emplace_back(&one, mine);
+  for (auto& renewed : batch)
+    if (renewed.answer == renewal::verdict::held)
+      if (const auto mine = entries_.find(renewed.held->owner)) held.emplace_back(&renewed, mine);
   for (std::size_t from = 0; from < held.size(); from += most_at_once) {
     const std::span some{held.data() + from, std::min(most_at_once, held.size() - from)};
     std::vector<stored> keys;
@@ -122,19 +122,19 @@ void etcd_engine::on_lease_gone(std::int64_t id, std::string_view why) noexcept 
   {
     const auto lock = entries_.lock();
     std::vector<own_entries::ref> holders;
-    for (const auto& [number, one] : entries_.all()) {
-      if (one->lease != id || one->is == own_entry::state::releasing) continue;
-      if (one->is == own_entry::state::holding) {
-        holders.push_back(one);
+    for (const auto& [number, mine] : entries_.all()) {
+      if (mine->lease != id || mine->is == own_entry::state::releasing) continue;
+      if (mine->is == own_entry::state::holding) {
+        holders.push_back(mine);
       } else {
         waiting.push_back(number);
-        one->key.clear();  // it comes again, to the end of the queue
+        mine->key.clear();  // it comes again, to the end of the queue
       }
     }
-    for (const auto& one : holders) {
-      one->is = own_entry::state::releasing;
-      entries_.drop(*one);
-      lost.push_back(one->owner);
+    for (const auto& holder : holders) {
+      holder->is = own_entry::state::releasing;
+      entries_.drop(*holder);
+      lost.push_back(holder->owner);
     }
   }
   watch_manager_->announce_lost(std::move(lost), why);

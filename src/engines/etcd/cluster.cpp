@@ -183,42 +183,43 @@ class cluster::sending final : public grpc::reply_handler {
 };
 
 void cluster::post(const question& what, const call& limits, handler& done) noexcept {
-  auto* const one = new sending{*this, what, limits, done};
+  auto* const request = new sending{*this, what, limits, done};
   {
     const std::lock_guard lock{guard_};
     ++in_flight_;
-    if (in_flight_ > most_in_flight && !stopping_) return wait_in_line(*one);
+    if (in_flight_ > most_in_flight && !stopping_) return wait_in_line(*request);
   }
-  one->go();
+  request->go();
 }
 
 // REQUIRES: guard_ is held.
-void cluster::wait_in_line(sending& one) {
+void cluster::wait_in_line(sending& request) {
   const auto number = ++last_in_line_;
-  queue_.emplace(number, &one);
-  const auto until = one.limits().deadline;
+  queue_.emplace(number, &request);
+  const auto until = request.limits().deadline;
   if (until != steady_time::max())
-    one.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
-  one.told_to_stop.emplace(one.limits().stop,
-                           [this, number] { reactor_->post([this, number] { give_up(number); }); });
+    request.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
+  request.told_to_stop.emplace(request.limits().stop, [this, number] {
+    reactor_->post([this, number] { give_up(number); });
+  });
 }
 
 // REQUIRES: guard_ is held.
 cluster::sending* cluster::take_from_line(std::uint64_t number) {
   auto found = queue_.extract(number);
   if (found.empty()) return nullptr;
-  auto* const one = found.mapped();
-  if (one->patience_ends) reactor_->cancel(*one->patience_ends);
-  return one;
+  auto* const request = found.mapped();
+  if (request->patience_ends) reactor_->cancel(*request->patience_ends);
+  return request;
 }
 
 void cluster::give_up(std::uint64_t number) noexcept {
-  sending* one = nullptr;
+  sending* request = nullptr;
   {
     const std::lock_guard lock{guard_};
-    one = take_from_line(number);
+    request = take_from_line(number);
   }
-  if (one != nullptr) one->give_up();
+  if (request != nullptr) request->give_up();
 }
 
 void cluster::ask_in_background(question what, nanoseconds patience, on_told done) noexcept {
@@ -267,18 +268,18 @@ void cluster::stop() noexcept {
     while (!queue_.empty()) idle.push_back(take_from_line(queue_.begin()->first));
     open.swap(channels_);
   }
-  for (auto* one : idle) one->finish(closing(how_));
+  for (auto* request : idle) request->finish(closing(how_));
   open.clear();  // tells everybody who still waits
   reactor_.reset();
 }
 
 // Whoever takes it out of pausing_ goes on with it.
-void cluster::begin_pause(sending& one) {
+void cluster::begin_pause(sending& request) {
   {
     const std::lock_guard lock{guard_};
     if (!stopping_) {
-      pausing_.insert(&one);
-      reactor_->at(now() + pause_between_rounds, [this, which = &one] {
+      pausing_.insert(&request);
+      reactor_->at(now() + pause_between_rounds, [this, which = &request] {
         {
           const std::lock_guard again{guard_};
           if (pausing_.erase(which) == 0) return;
@@ -288,7 +289,7 @@ void cluster::begin_pause(sending& one) {
       return;
     }
   }
-  one.finish(closing(how_));
+  request.finish(closing(how_));
 }
 
 // ---- login

@@ -96,10 +96,10 @@ class cluster {
   grpc::header_list headers() const;
   result<void> note_login(const result<grpc::reply>& got);
   std::string login_request() const;
-  void begin_pause(sending& one);
+  void begin_pause(sending& request);
   void one_is_done() noexcept;
   // Whoever takes one out of queue_ goes on with it.
-  void wait_in_line(sending& one);
+  void wait_in_line(sending& request);
   sending* take_from_line(std::uint64_t number);
   void give_up(std::uint64_t number) noexcept;
 

@@ -58,9 +58,9 @@ operation<entered> etcd_engine::enter_plainly(const asker& given, invocation how
   if (got->said.succeeded())
     co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
   auto seen = sight_in(got->said, who.ask.name);
-  for (const auto& one : leaving) {
+  for (const auto& left : leaving) {
     // Its successor was not known then, or had left.
-    auto called = call_next(who.ask.name, seen.of, one->created, one->granted_at, how);
+    auto called = call_next(who.ask.name, seen.of, left->created, left->granted_at, how);
     static_cast<void>(co_await called);
   }
   note_epoch(who.under.id, got->said);
@@ -88,13 +88,13 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who, const epoch_view& e
   auto& free = *out.mutable_success();
   auto& taken = *out.mutable_failure();
   add_range(taken, epoch.key);
-  for (const auto& one : sweeps) {
-    add_delete(free, one.key);
-    add_delete(taken, one);
+  for (const auto& key : sweeps) {
+    add_delete(free, key.key);
+    add_delete(taken, key);
   }
-  for (const auto& one : leaving)
-    if (const auto successors = successors_of(*one); !successors.empty())
-      expect_created(add_hand_over(taken, successors, range), one->key, one->created);
+  for (const auto& left : leaving)
+    if (const auto successors = successors_of(*left); !successors.empty())
+      expect_created(add_hand_over(taken, successors, range), left->key, left->created);
   add_put(free, who.key, value, who.under.id);
   if (who.ask.wait) {
     auto& queue = *taken.Add()->mutable_request_txn();
@@ -179,12 +179,12 @@ operation<std::optional<entered>> etcd_engine::step_in(
   expect_created(out, who.key, created);
   expect_modified(out, epoch.key, epoch.modified);
   expect_unchanged(out, range, seen.revision);
-  for (const auto* one : needed) expect_created(out, one->key, one->created);
+  for (const auto* entry : needed) expect_created(out, entry->key, entry->created);
   marks with;
   with.granted = true;
   add_put(*out.mutable_success(), who.key, value_of(*who.mine, with), who.under.id);
-  for (const auto* one : seen.of.untouched())
-    if (one != own) add_touch(*out.mutable_success(), {one->key, one->created});
+  for (const auto* waiter : seen.of.untouched())
+    if (waiter != own) add_touch(*out.mutable_success(), {waiter->key, waiter->created});
   add_range(*out.mutable_failure(), epoch.key);
   add_range(*out.mutable_failure(), range);
   const auto sent = clock_.now();
@@ -239,7 +239,7 @@ rpc::TxnRequest etcd_engine::enter_all_request(std::span<const asker> all, const
     leaving.insert(leaving.end(), releasing.begin(), releasing.end());
     const auto sweeps = keys_in(releasing);
     expect_nothing(out, keys_of(how_.root, who.ask.name), sweeps);
-    for (const auto& one : sweeps) add_delete(*out.mutable_success(), one.key);
+    for (const auto& key : sweeps) add_delete(*out.mutable_success(), key.key);
     add_put(*out.mutable_success(), who.key, value_of(*who.mine), under.id);
     add_range(*out.mutable_failure(), who.key);
   }

@@ -46,7 +46,8 @@ operation<bool> etcd_engine::end_late_requests(own_entries::ref mine, invocation
     if (is_current && !in.succeeded()) note_epoch(lease, in);
   }
   const auto lock = entries_.lock();
-  for (auto* one = mine.get(); one != nullptr; one = one->over.get()) one->in_doubt = false;
+  for (auto* entry = mine.get(); entry != nullptr; entry = entry->over.get())
+    entry->in_doubt = false;
   co_return true;
 }
 

@@ -27,8 +27,8 @@ class watch_manager::own_key final : private watcher {
  private:
   void on_watching(std::int64_t) noexcept override { in_.check_soon(*this); }
   void on_events(const rpc::WatchResponse& what) noexcept override {
-    for (const auto& one : what.events())
-      if (one.type() == rpc::Event::DELETE) return in_.is_missing(own_entries::ref{holder_});
+    for (const auto& event : what.events())
+      if (event.type() == rpc::Event::DELETE) return in_.is_missing(own_entries::ref{holder_});
   }
   watch_manager& in_;
   const own_entries::ref holder_;
@@ -52,9 +52,9 @@ void watch_manager::end() noexcept {
     ending_ = true;
     own_keys_.clear();
     before_.clear();
-    for (auto& [topic, one] : caches_) one->end();
+    for (auto& [topic, copy] : caches_) copy->end();
     caches_.clear();
-    for (auto& [name, one] : own_queues_) one.copy->end();
+    for (auto& [name, own] : own_queues_) own.copy->end();
     own_queues_.clear();
     waiters_.clear();
     passive_waiters_.clear();
@@ -88,22 +88,22 @@ void watch_manager::tend_holders() {
   std::vector<own_entries::ref> over, grown;
   {
     const auto lock = entries_.lock();
-    for (const auto& [number, one] : entries_.all()) {
-      if (one->is != own_entry::state::holding || one->covered) continue;
-      if (now >= one->until) {
-        over.push_back(one);
-      } else if (!one->watched && now - one->since >= young) {
-        grown.push_back(one);
+    for (const auto& [number, mine] : entries_.all()) {
+      if (mine->is != own_entry::state::holding || mine->covered) continue;
+      if (now >= mine->until) {
+        over.push_back(mine);
+      } else if (!mine->watched && now - mine->since >= young) {
+        grown.push_back(mine);
       }
     }
-    std::erase_if(own_keys_, [&](const auto& one) {
-      const auto at = entries_.all().find(one.first);
-      return at == entries_.all().end() || at->second != one.second->holder() ||
+    std::erase_if(own_keys_, [&](const auto& watched) {
+      const auto at = entries_.all().find(watched.first);
+      return at == entries_.all().end() || at->second != watched.second->holder() ||
              at->second->is != own_entry::state::holding;
     });
   }
-  for (const auto& one : over) ttl_is_over(one);
-  for (const auto& one : grown) watch_own_key(one);
+  for (const auto& holder : over) ttl_is_over(holder);
+  for (const auto& holder : grown) watch_own_key(holder);
 }
 
 // Nobody renewed it, so core has given it up, and cannot or will not say so: what the store shows must not outlive
@@ -114,7 +114,8 @@ void watch_manager::ttl_is_over(const own_entries::ref& holder) {
     const auto lock = entries_.lock();
     if (holder->is != own_entry::state::holding) return;
     keys = keys_in({holder});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) entries_.drop(*one);
+    for (auto* entry = holder.get(); entry != nullptr; entry = entry->over.get())
+      entries_.drop(*entry);
   }
   own_keys_.erase(holder->owner.sequence);
   end_late_requests(*holder);
@@ -142,9 +143,9 @@ void watch_manager::watch_own_key(const own_entries::ref& holder) {
   own_keys_.insert_or_assign(holder->owner.sequence, std::make_shared<own_key>(*this, holder));
 }
 
-void watch_manager::check_soon(own_key& one) {
+void watch_manager::check_soon(own_key& watched) {
   if (to_check_.empty()) cluster_.driver().post([this] { check(); });
-  to_check_.push_back(one.holder()->owner.sequence);
+  to_check_.push_back(watched.holder()->owner.sequence);
 }
 
 void watch_manager::check() {
@@ -196,7 +197,8 @@ void watch_manager::is_missing(const own_entries::ref& holder) {
     const auto lock = entries_.lock();
     if (holder->is != own_entry::state::holding) return;  // we have taken it away ourselves
     if (holder->over) below = keys_in({holder->over});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) entries_.drop(*one);
+    for (auto* entry = holder.get(); entry != nullptr; entry = entry->over.get())
+      entries_.drop(*entry);
     holder->is = own_entry::state::releasing;
   }
   own_keys_.erase(holder->owner.sequence);

@@ -106,8 +106,8 @@ std::shared_ptr<queue_cache> watch_manager::own_line_of(const std::string& name,
         cluster_, watches_, keys_of(root_, name, lease), [this, name](queue_cache& now) {
           if (ending_) return;
           const auto own = now.as_queue();
-          for (const auto& one : still_waiting(passive_waiters_, name))
-            rouse(*one, own, now.revision());
+          for (const auto& waiter : still_waiting(passive_waiters_, name))
+            rouse(*waiter, own, now.revision());
         });
     slot.copy->begin();
   }
@@ -137,22 +137,22 @@ void watch_manager::rouse(own_entry& passive_waiter, const lock_queue& own, std:
 
 void watch_manager::tend_passive_waiters() {
   const auto now = clock_.now();
-  for (const auto& [name, one] : passive_waiters_) {
-    const auto number = one->owner.sequence;
+  for (const auto& [name, waiter] : passive_waiters_) {
+    const auto number = waiter->owner.sequence;
     stored before;
     {
       const auto lock = entries_.lock();
-      if (one->is != own_entry::state::waiting || now - one->since < trusting) continue;
-      before = one->before;
+      if (waiter->is != own_entry::state::waiting || now - waiter->since < trusting) continue;
+      before = waiter->before;
     }
     auto& slot = before_[number];
     if (!slot || slot->before() != before)
       slot = std::make_shared<one_before>(*this, before, number);
   }
-  std::erase_if(own_queues_, [&](auto& one) {
-    if (passive_waiters_.contains(one.first)) one.second.copy->used_at = now;
-    if (now - one.second.copy->used_at < kept) return false;
-    one.second.copy->end();
+  std::erase_if(own_queues_, [&](auto& own) {
+    if (passive_waiters_.contains(own.first)) own.second.copy->used_at = now;
+    if (now - own.second.copy->used_at < kept) return false;
+    own.second.copy->end();
     return true;
   });
 }

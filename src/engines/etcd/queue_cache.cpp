@@ -41,7 +41,7 @@ void queue_cache::looked(const answer& said, std::uint64_t epoch) {
   revision_ = in.header().revision();
   for (auto& kv : *in.mutable_kvs()) kvs_.insert_or_assign(kv.key(), std::move(kv));
   complete_ = true;
-  for (const auto& one : std::exchange(early_, {})) apply(one);
+  for (const auto& events : std::exchange(early_, {})) apply(events);
   changed_(*this);
 }
 

@@ -209,10 +209,10 @@ std::string make_value(std::string_view label, const marks& with) {
   if (with.called != 0) add(fmt::format("c={:x}", with.called));
   if (!with.successors.empty()) {
     add("n=");
-    for (const auto& one : with.successors) {
-      const auto suffix = std::string_view{one.key}.substr(one.key.rfind('/') + 1);
+    for (const auto& next : with.successors) {
+      const auto suffix = std::string_view{next.key}.substr(next.key.rfind('/') + 1);
       fmt::format_to(std::back_inserter(out), "{}{}:{:x}:{:x}:{:x}", out.back() == '=' ? "" : ",",
-                     suffix, one.created, one.sequence, one.since_ms);
+                     suffix, next.created, next.sequence, next.since_ms);
     }
   }
   return out;

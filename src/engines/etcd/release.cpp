@@ -43,7 +43,7 @@ void etcd_engine::see_off() noexcept {
 void etcd_engine::begin_sweep(const std::vector<own_entries::ref>& leaving) {
   if (leaving.empty()) return;
   const auto lock = entries_.lock();
-  for (const auto& one : leaving) ++one->sweepers;
+  for (const auto& left : leaving) ++left->sweepers;
 }
 
 // The deletions are the first in the request that change anything, in the order of keys_in(); see enter_request().
@@ -52,18 +52,18 @@ void etcd_engine::end_sweep(const std::vector<own_entries::ref>& leaving,
   if (leaving.empty()) return;
   std::vector<bool> deleted;
   for (int i = 0; got && i < got->said.responses_size(); ++i) {
-    const auto& one = got->said.responses(i);
-    if (one.has_response_delete_range())
-      deleted.push_back(one.response_delete_range().deleted() > 0);
-    if (one.has_response_txn()) deleted.push_back(one.response_txn().succeeded());
+    const auto& response = got->said.responses(i);
+    if (response.has_response_delete_range())
+      deleted.push_back(response.response_delete_range().deleted() > 0);
+    if (response.has_response_txn()) deleted.push_back(response.response_txn().succeeded());
   }
   const bool unknown = got ? got->repeated : !got.error().is_not_done();
   const auto lock = entries_.lock();
   std::size_t at = 0;
-  for (const auto& one : leaving) {
-    --one->sweepers;
-    one->swept = one->swept || unknown || (at < deleted.size() && deleted[at]);
-    at += keys_in({one}).size();
+  for (const auto& left : leaving) {
+    --left->sweepers;
+    left->swept = left->swept || unknown || (at < deleted.size() && deleted[at]);
+    at += keys_in({left}).size();
   }
 }
 
@@ -91,7 +91,7 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   const auto successors = successors_of(*mine);
   rpc::TxnRequest out;
   expect_created(out, keys.front().key, mine->created);
-  for (const auto& one : keys) add_delete(*out.mutable_success(), one.key);
+  for (const auto& key : keys) add_delete(*out.mutable_success(), key.key);
   if (!successors.empty())
     add_hand_over(*out.mutable_success(), successors, keys_of(how_.root, held.name));
   txn_options with;
@@ -130,8 +130,8 @@ operation<void> etcd_engine::release_unlisted(std::string_view name, owner_id ow
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   std::vector<stored> keys;
-  for (const auto& one : seen->of.all())
-    if (!one.foreign && one.owner == owner) keys.push_back({one.key, one.created});
+  for (const auto& entry : seen->of.all())
+    if (!entry.foreign && entry.owner == owner) keys.push_back({entry.key, entry.created});
   if (keys.empty()) co_return gone(name);
   co_return co_await remove(name, std::move(keys), how);
 }
@@ -139,7 +139,7 @@ operation<void> etcd_engine::release_unlisted(std::string_view name, owner_id ow
 operation<void> etcd_engine::remove(std::string_view name, std::vector<stored> keys,
                                     invocation how) {
   rpc::TxnRequest out;
-  for (const auto& one : keys) add_delete(*out.mutable_success(), one);
+  for (const auto& key : keys) add_delete(*out.mutable_success(), key);
   auto got = co_await transact(std::move(out), name, {}, how);
   if (!got) co_return std::move(got).error();
   co_return result<void>{};
@@ -153,8 +153,8 @@ void etcd_engine::forget(const own_entries::ref& which, bool is_gone) {
   const bool whole = which->over && which->over->covered;
   entries_.drop(*which, is_gone);
   if (!whole) return;
-  for (auto* one = which->over.get(); one != nullptr; one = one->over.get())
-    entries_.drop(*one, is_gone);
+  for (auto* entry = which->over.get(); entry != nullptr; entry = entry->over.get())
+    entries_.drop(*entry, is_gone);
 }
 
 // ---- leaving

@@ -35,18 +35,18 @@ result<void> read_places(const store_url& url, settings& out) {
       tls_options, [&](const char* option) { return url.find(option) != nullptr; });
   if (has_tls_option && !use_tls) return bad(url, "has options for TLS, but TLS is etcds://.");
   for (const auto& at : url.endpoints()) {
-    net::address one;
-    one.host = at.host;
-    one.port = at.port.value_or(usual_port);
-    one.use_tls = use_tls;
-    one.tls.ca_file = text_option(url, "ca_file");
-    one.tls.certificate = text_option(url, "cert_file");
-    one.tls.key = text_option(url, "key_file");
-    one.tls.server_name = text_option(url, "server_name", at.host);
+    net::address member;
+    member.host = at.host;
+    member.port = at.port.value_or(usual_port);
+    member.use_tls = use_tls;
+    member.tls.ca_file = text_option(url, "ca_file");
+    member.tls.certificate = text_option(url, "cert_file");
+    member.tls.key = text_option(url, "key_file");
+    member.tls.server_name = text_option(url, "server_name", at.host);
     const bool is_ipv6 = at.host.find(':') != std::string::npos;
-    out.names.push_back(is_ipv6 ? fmt::format("[{}]:{}", one.host, one.port)
-                                : fmt::format("{}:{}", one.host, one.port));
-    out.where.push_back(std::move(one));
+    out.names.push_back(is_ipv6 ? fmt::format("[{}]:{}", member.host, member.port)
+                                : fmt::format("{}:{}", member.host, member.port));
+    out.where.push_back(std::move(member));
   }
   return {};
 }

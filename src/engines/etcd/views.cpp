@@ -14,18 +14,18 @@ using standing = queue_entry::standing;
 constexpr std::int64_t page = 1000;
 constexpr std::size_t most_leases = 64;  // that are asked for their time left
 
-nanoseconds age_of(const queue_entry& one) {
+nanoseconds age_of(const queue_entry& entry) {
   using namespace std::chrono;
-  if (one.since_ms == 0) return {};
+  if (entry.since_ms == 0) return {};
   const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  return milliseconds{std::max<std::int64_t>(now - one.since_ms, 0)};  // clocks differ
+  return milliseconds{std::max<std::int64_t>(now - entry.since_ms, 0)};  // clocks differ
 }
 
 void add_leases(const lock_queue& of, std::vector<std::int64_t>& to) {
-  for (const auto& one : of.all())
-    if (one.stands == standing::holder && one.lease != 0 &&
-        std::ranges::find(to, one.lease) == to.end() && to.size() < most_leases)
-      to.push_back(one.lease);
+  for (const auto& entry : of.all())
+    if (entry.stands == standing::holder && entry.lease != 0 &&
+        std::ranges::find(to, entry.lease) == to.end() && to.size() < most_leases)
+      to.push_back(entry.lease);
 }
 
 }  // namespace
@@ -75,21 +75,21 @@ lock_info etcd_engine::describe(std::string_view name, const lock_queue& all,
   out.name = name;
   out.capacity = all.capacity();
   out.version = all.version();
-  for (const auto& one : all.all()) {
-    if (one.stands == standing::hidden || one.stands == standing::idle) continue;
+  for (const auto& entry : all.all()) {
+    if (entry.stands == standing::hidden || entry.stands == standing::idle) continue;
     holder_info info;
-    info.owner = one.owner;
-    info.mode = one.mode;
-    info.weight = one.weight;
-    info.age = age_of(one);
-    info.pid = one.pid;
-    info.host = one.host;
-    info.label = one.label;
-    if (one.stands == standing::holder) {
-      info.token = one.token;
-      if (const auto at = left.find(one.lease); at != left.end()) info.expires_in = at->second;
+    info.owner = entry.owner;
+    info.mode = entry.mode;
+    info.weight = entry.weight;
+    info.age = age_of(entry);
+    info.pid = entry.pid;
+    info.host = entry.host;
+    info.label = entry.label;
+    if (entry.stands == standing::holder) {
+      info.token = entry.token;
+      if (const auto at = left.find(entry.lease); at != left.end()) info.expires_in = at->second;
       out.holders.push_back(std::move(info));
-    } else if (one.stands == standing::upgrade) {
+    } else if (entry.stands == standing::upgrade) {
       out.waiters.insert(out.waiters.begin(), std::move(info));
     } else {
       out.waiters.push_back(std::move(info));
@@ -105,8 +105,8 @@ operation<lock_info> etcd_engine::do_inspect(std::string_view name, invocation h
   if (!seen) co_return std::move(seen).error();
   if (!leaving.empty()) {
     auto places = seen->of.all();
-    std::erase_if(places, [&](const queue_entry& one) {
-      return std::ranges::find(leaving, stored{one.key, one.created}) != leaving.end();
+    std::erase_if(places, [&](const queue_entry& entry) {
+      return std::ranges::find(leaving, stored{entry.key, entry.created}) != leaving.end();
     });
     seen->of = lock_queue{std::move(places)};
   }
@@ -160,11 +160,11 @@ operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation 
   std::vector<stored> keys;
   std::size_t holders = 0;
   std::int64_t last = 0;
-  for (const auto& one : seen->of.all()) {
-    if (one.stands == standing::holder) ++holders;
-    if (one.stands != standing::holder && one.stands != standing::hidden) continue;
-    keys.push_back({one.key, one.created});
-    last = one.created;
+  for (const auto& entry : seen->of.all()) {
+    if (entry.stands == standing::holder) ++holders;
+    if (entry.stands != standing::holder && entry.stands != standing::hidden) continue;
+    keys.push_back({entry.key, entry.created});
+    last = entry.created;
   }
   while (!keys.empty()) {
     const auto count = std::min(most_at_once, keys.size());

@@ -16,13 +16,14 @@ constexpr auto mirror_kept = 2s;
 
 void watch_manager::add(by_name& to, const own_entries::ref& waiter) {
   const auto [first, last] = to.equal_range(waiter->name);
-  if (std::none_of(first, last, [&](const auto& one) { return one.second == waiter; }))
+  if (std::none_of(first, last, [&](const auto& known) { return known.second == waiter; }))
     to.emplace(waiter->name, waiter);
 }
 
 void watch_manager::take_out(by_name& from, const own_entries::ref& waiter) {
   const auto [first, last] = from.equal_range(waiter->name);
-  const auto at = std::find_if(first, last, [&](const auto& one) { return one.second == waiter; });
+  const auto at =
+      std::find_if(first, last, [&](const auto& known) { return known.second == waiter; });
   if (at != last) from.erase(at);
 }
 
@@ -91,7 +92,7 @@ void watch_manager::changed(watch_kind kind, const std::string& name, queue_cach
 }
 
 void watch_manager::serve(const std::string& name, const lock_queue& now, std::int64_t revision) {
-  for (const auto& one : still_waiting(waiters_, name)) serve(*one, now, revision);
+  for (const auto& waiter : still_waiting(waiters_, name)) serve(*waiter, now, revision);
 }
 
 // The queue shows the waiter's own key at a revision, and whose turn it was then. A holder stays one as long as its key
@@ -181,14 +182,14 @@ void watch_manager::tell_observers(watch_kind kind, const std::string& name,
 
 void watch_manager::tend_caches() {
   const auto now = clock_.now();
-  std::erase_if(observers_, [](const auto& one) { return !*one.second.alive; });
+  std::erase_if(observers_, [](const auto& observing) { return !*observing.second.alive; });
   {
     const auto lock = entries_.lock();
-    const auto waits = [](const auto& one) { return one->is == own_entry::state::waiting; };
-    std::erase_if(waiters_, [&](const auto& one) { return !waits(one.second); });
-    std::erase_if(passive_waiters_, [&](const auto& one) { return !waits(one.second); });
-    std::erase_if(before_, [&](const auto& one) {
-      const auto at = entries_.all().find(one.first);
+    const auto waits = [](const auto& entry) { return entry->is == own_entry::state::waiting; };
+    std::erase_if(waiters_, [&](const auto& waiter) { return !waits(waiter.second); });
+    std::erase_if(passive_waiters_, [&](const auto& waiter) { return !waits(waiter.second); });
+    std::erase_if(before_, [&](const auto& waiter) {
+      const auto at = entries_.all().find(waiter.first);
       return at == entries_.all().end() || !waits(at->second);
     });
   }

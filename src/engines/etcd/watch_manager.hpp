@@ -88,7 +88,7 @@ class watch_manager {
   void tend_caches();
   void tend_passive_waiters();
   void watch_own_key(const own_entries::ref& holder);
-  void check_soon(own_key& one);
+  void check_soon(own_key& watched);
   void check();
   void checked(const std::vector<std::uint64_t>& asked, const std::vector<stored>& keys,
                const answer& said);

@@ -141,7 +141,7 @@ class cluster::sending final : public grpc::reply_handler {
     auto& in = in_;
     answer out{policy_.conclude(std::move(got)), unsure_before_};
     delete this;
-    in.one_is_done();
+    in.request_done();
     done.on_answer(std::move(out));
   }
 
@@ -187,14 +187,14 @@ void cluster::post(const question& what, const call& limits, handler& done) noex
   {
     const std::lock_guard lock{guard_};
     ++in_flight_;
-    if (in_flight_ > most_in_flight && !stopping_) return wait_in_line(*request);
+    if (in_flight_ > most_in_flight && !stopping_) return enqueue(*request);
   }
   request->go();
 }
 
 // REQUIRES: guard_ is held.
-void cluster::wait_in_line(sending& request) {
-  const auto number = ++last_in_line_;
+void cluster::enqueue(sending& request) {
+  const auto number = ++last_queued_;
   queue_.emplace(number, &request);
   const auto until = request.limits().deadline;
   if (until != steady_time::max())
@@ -205,7 +205,7 @@ void cluster::wait_in_line(sending& request) {
 }
 
 // REQUIRES: guard_ is held.
-cluster::sending* cluster::take_from_line(std::uint64_t number) {
+cluster::sending* cluster::take_from_queue(std::uint64_t number) {
   auto found = queue_.extract(number);
   if (found.empty()) return nullptr;
   auto* const request = found.mapped();
@@ -217,7 +217,7 @@ void cluster::give_up(std::uint64_t number) noexcept {
   sending* request = nullptr;
   {
     const std::lock_guard lock{guard_};
-    request = take_from_line(number);
+    request = take_from_queue(number);
   }
   if (request != nullptr) request->give_up();
 }
@@ -247,12 +247,12 @@ void cluster::send_off(question what) noexcept {
   ask_in_background(std::move(what), 10s, [](const answer&) {});
 }
 
-void cluster::one_is_done() noexcept {
+void cluster::request_done() noexcept {
   sending* next = nullptr;
   {
     const std::lock_guard lock{guard_};
     --in_flight_;
-    if (!queue_.empty()) next = take_from_line(queue_.begin()->first);
+    if (!queue_.empty()) next = take_from_queue(queue_.begin()->first);
   }
   if (next != nullptr) driver().post([next] { next->go(); });
 }
@@ -265,7 +265,7 @@ void cluster::stop() noexcept {
     if (std::exchange(stopping_, true)) return;
     idle.assign(pausing_.begin(), pausing_.end());
     pausing_.clear();
-    while (!queue_.empty()) idle.push_back(take_from_line(queue_.begin()->first));
+    while (!queue_.empty()) idle.push_back(take_from_queue(queue_.begin()->first));
     open.swap(channels_);
   }
   for (auto* request : idle) request->finish(closing(how_));

@@ -97,10 +97,10 @@ class cluster {
   result<void> note_login(const result<grpc::reply>& got);
   std::string login_request() const;
   void begin_pause(sending& request);
-  void one_is_done() noexcept;
+  void request_done() noexcept;
   // Whoever takes one out of queue_ goes on with it.
-  void wait_in_line(sending& request);
-  sending* take_from_line(std::uint64_t number);
+  void enqueue(sending& request);
+  sending* take_from_queue(std::uint64_t number);
   void give_up(std::uint64_t number) noexcept;
 
   const settings how_;
@@ -114,7 +114,7 @@ class cluster {
   std::string token_;
   std::set<sending*> pausing_;
   std::size_t in_flight_ = 0;
-  std::uint64_t last_in_line_ = 0;
+  std::uint64_t last_queued_ = 0;
   std::map<std::uint64_t, sending*> queue_;  // in the order in which they came
 };
 

@@ -9,9 +9,9 @@ const queue_entry* lock_queue::find(std::string_view key) const noexcept {
   return at == all().end() ? nullptr : &*at;
 }
 
-bool lock_queue::may_sleep(const queue_entry& waiter) const noexcept {
+bool lock_queue::may_be_passive(const queue_entry& waiter) const noexcept {
   const auto* before = just_before(waiter);
-  return waiter.stands == standing::waiter && waiter.may_inherit() && before != nullptr &&
+  return waiter.stands == standing::waiter && waiter.takes_hand_over() && before != nullptr &&
          before->stands == standing::waiter && before->hands_over();
 }
 
@@ -23,7 +23,7 @@ std::vector<successor> lock_queue::successors_of(const queue_entry& holder) cons
   std::vector<successor> out;
   for (const auto* next = first_after(holder.created);
        next != nullptr && out.size() < most_successors; next = first_after(next->created)) {
-    if (next->stands != standing::waiter || !next->may_inherit()) break;
+    if (next->stands != standing::waiter || !next->takes_hand_over()) break;
     const bool touched = next->modified != next->created;
     if (touched && !out.empty()) break;  // as it is, no other waiter can be told of it
     out.push_back(as_successor(*next));

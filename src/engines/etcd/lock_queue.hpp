@@ -28,7 +28,7 @@ class lock_queue : public ordered_queue<queue_entry> {
 
   const queue_entry* find(std::string_view key) const noexcept;
   // May this waiter watch nothing but its own key? The one before it will hand over to it, and has to wait itself.
-  bool may_sleep(const queue_entry& waiter) const noexcept;
+  bool may_be_passive(const queue_entry& waiter) const noexcept;
   // The waiters to which `holder`, which holds exclusively, hands over one after the other: `most_successors` at most.
   static constexpr std::size_t most_successors = 8;
   std::vector<successor> successors_of(const queue_entry& holder) const;

@@ -31,9 +31,9 @@ struct own_entry : engines::own_entry {
   bool swept = false;
   bool watched = false;
   // A waiter, when we last asked.
-  std::int64_t looked = 0;  // the revision then
-  bool may_sleep = false;   // it watches nothing but its own key (lock_queue.hpp)
-  stored before;            // the key just before it
+  std::int64_t looked = 0;      // the revision then
+  bool may_be_passive = false;  // it watches nothing but its own key (lock_queue.hpp)
+  stored before;                // the key just before it
   // A holder: the waiters to which it hands over. Those that came after it was granted saw it hold: they watch the
   // queue.
   std::int64_t granted_at = 0;

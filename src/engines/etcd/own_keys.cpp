@@ -51,7 +51,7 @@ void watch_manager::end() noexcept {
   run_there(cluster_.driver(), [this] {
     ending_ = true;
     own_keys_.clear();
-    before_.clear();
+    predecessors_.clear();
     for (auto& [topic, copy] : caches_) copy->end();
     caches_.clear();
     for (auto& [name, own] : own_queues_) own.copy->end();
@@ -64,23 +64,24 @@ void watch_manager::end() noexcept {
 
 // ---- time
 
-void watch_manager::attend() {
-  if (attending_.exchange(true, std::memory_order_relaxed)) return;
+void watch_manager::plan_tick() {
+  if (tick_planned_.exchange(true, std::memory_order_relaxed)) return;
   cluster_.driver().at(std::chrono::steady_clock::now() + pace, [this] { tick(); });
 }
 
 void watch_manager::tick() {
   if (ending_) return;
-  attending_.store(false, std::memory_order_relaxed);
+  tick_planned_.store(false, std::memory_order_relaxed);
   tend_holders();
   tend_caches();
   tend_passive_waiters();
-  bool busy = !caches_.empty() || !own_queues_.empty() || !own_keys_.empty() || !before_.empty();
+  bool busy =
+      !caches_.empty() || !own_queues_.empty() || !own_keys_.empty() || !predecessors_.empty();
   if (!busy) {
     const auto lock = entries_.lock();
     busy = !entries_.all().empty();
   }
-  if (busy) attend();
+  if (busy) plan_tick();
 }
 
 void watch_manager::tend_holders() {

@@ -13,7 +13,7 @@ namespace {
 
 // No name has a segment ".".
 constexpr std::string_view counters = "./counters/";
-constexpr std::string_view fences = "./fences/";
+constexpr std::string_view epochs = "./fences/";
 
 template <class N>
 std::optional<N> number(std::string_view text, int base) {
@@ -136,7 +136,7 @@ std::string counter_key(std::string_view root, std::string_view name) {
 }
 
 std::string epoch_key(std::string_view root, std::int64_t lease) {
-  return fmt::format("{}{}{:x}", root, fences, static_cast<std::uint64_t>(lease));
+  return fmt::format("{}{}{:x}", root, epochs, static_cast<std::uint64_t>(lease));
 }
 
 key_range keys_of(std::string_view root, std::string_view name) {

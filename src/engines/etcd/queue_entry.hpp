@@ -100,7 +100,7 @@ struct queue_entry : ordered_entry {
     return !foreign && mode == lock_mode::exclusive && replaces == 0;
   }
   // May be handed over to: a value that other programs read (an election's) is not written by others.
-  bool may_inherit() const noexcept { return hands_over() && !entered && reused; }
+  bool takes_hand_over() const noexcept { return hands_over() && !entered && reused; }
 };
 
 // What is asked for and by whom, as a key; `since_ms` by the wall clock.

@@ -32,14 +32,14 @@ void add_leases(const lock_queue& of, std::vector<std::int64_t>& to) {
 
 // ---- reading
 
-operation<etcd_engine::sight> etcd_engine::look(std::string_view name, invocation how) {
+operation<etcd_engine::seen_queue> etcd_engine::look(std::string_view name, invocation how) {
   const auto range = keys_of(how_.root, name);
   const question what{method::range, bytes_of(range_of(range))};
   const auto said = co_await cluster_->ask(what, how);
   const auto in = read_reply<rpc::RangeResponse>(said.got, name, how_.url);
   if (!in) co_return in.error();
-  sight out;
-  out.of = queue_in(in->kvs(), range);
+  seen_queue out;
+  out.queue = queue_in(in->kvs(), range);
   out.revision = in->header().revision();
   co_return out;
 }
@@ -104,16 +104,16 @@ operation<lock_info> etcd_engine::do_inspect(std::string_view name, invocation h
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   if (!leaving.empty()) {
-    auto places = seen->of.all();
+    auto places = seen->queue.all();
     std::erase_if(places, [&](const queue_entry& entry) {
       return std::ranges::find(leaving, stored{entry.key, entry.created}) != leaving.end();
     });
-    seen->of = lock_queue{std::move(places)};
+    seen->queue = lock_queue{std::move(places)};
   }
   std::vector<std::int64_t> leases;
-  add_leases(seen->of, leases);
+  add_leases(seen->queue, leases);
   auto left = co_await remaining(std::move(leases), how);
-  co_return describe(name, seen->of, *left);
+  co_return describe(name, seen->queue, *left);
 }
 
 // Page by page, all at the revision of the first.
@@ -160,7 +160,7 @@ operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation 
   std::vector<stored> keys;
   std::size_t holders = 0;
   std::int64_t last = 0;
-  for (const auto& entry : seen->of.all()) {
+  for (const auto& entry : seen->queue.all()) {
     if (entry.stands == standing::holder) ++holders;
     if (entry.stands != standing::holder && entry.stands != standing::hidden) continue;
     keys.push_back({entry.key, entry.created});
@@ -176,7 +176,7 @@ operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation 
   }
   if (holders > 0)
     if (const auto left = co_await look(name, how))
-      static_cast<void>(co_await call_next(name, left->of, last, anybody, how));
+      static_cast<void>(co_await call_next(name, left->queue, last, anybody, how));
   co_return holders;
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto mirror_kept = 2s;
+constexpr auto cache_kept = 2s;
 
 }  // namespace
 
@@ -48,16 +48,16 @@ void watch_manager::hold(own_entry& waiter, fencing_token token) {
 
 void watch_manager::look_for(const own_entries::ref& waiter) {
   if (ending_) return;
-  attend();
-  bool may_sleep = false, has_key = false;
+  plan_tick();
+  bool may_be_passive = false, has_key = false;
   {
     const auto lock = entries_.lock();
     has_key = waiter->is == own_entry::state::waiting && !waiter->key.empty();
-    may_sleep = waiter->may_sleep;
+    may_be_passive = waiter->may_be_passive;
   }
   if (!has_key) return waits_.look_again(waiter->owner.sequence);
-  if (may_sleep) return sleep(waiter);
-  wake_up(waiter);
+  if (may_be_passive) return become_passive(waiter);
+  become_active(waiter);
   add(waiters_, waiter);
   const auto seen = cache_of(watch_kind::lock, waiter->name);
   if (seen->is_true()) serve(*waiter, seen->as_queue(), seen->revision());
@@ -138,7 +138,7 @@ bool watch_manager::is_contended(std::string_view name) {
   }
   cluster_.driver().post([this, of = std::string{name}] {
     if (ending_) return;
-    attend();
+    plan_tick();
     cache_of(watch_kind::lock, of);
   });
   return true;
@@ -155,7 +155,7 @@ void watch_manager::note_contention(const std::string& name, bool contended) {
 void watch_manager::observe(watch_kind kind, const std::string& name, std::uint64_t seen,
                             sign_of_life alive) {
   if (ending_) return;
-  attend();
+  plan_tick();
   const auto topic = topic_of(kind, name);
   observers_.emplace(topic, observer{seen, std::move(alive)});
   const auto now = cache_of(kind, name);
@@ -188,7 +188,7 @@ void watch_manager::tend_caches() {
     const auto waits = [](const auto& entry) { return entry->is == own_entry::state::waiting; };
     std::erase_if(waiters_, [&](const auto& waiter) { return !waits(waiter.second); });
     std::erase_if(passive_waiters_, [&](const auto& waiter) { return !waits(waiter.second); });
-    std::erase_if(before_, [&](const auto& waiter) {
+    std::erase_if(predecessors_, [&](const auto& waiter) {
       const auto at = entries_.all().find(waiter.first);
       return at == entries_.all().end() || !waits(at->second);
     });
@@ -198,7 +198,7 @@ void watch_manager::tend_caches() {
     const bool lock = topic.front() == 'l';
     if (observers_.contains(topic) || (lock && waiters_.contains(topic.substr(1))))
       at->second->used_at = now;
-    if (now - at->second->used_at < mirror_kept) {
+    if (now - at->second->used_at < cache_kept) {
       ++at;
       continue;
     }

@@ -38,7 +38,7 @@ class watch_manager {
   void end() noexcept;  // from another thread; no calls any more
 
   // From any thread: somebody holds or waits.
-  void attend();
+  void plan_tick();
   // From any thread: tells core, from the driver's thread. All that is said for the same reason until then is one call.
   void announce_lost(std::vector<owner_id> owners, std::string_view why);
   // From any thread: removes keys of ours that are of no use any more, in the background.
@@ -60,7 +60,7 @@ class watch_manager {
 
  private:
   class own_key;
-  class one_before;
+  class predecessor_watch;
   struct observer {
     std::uint64_t seen;
     sign_of_life alive;
@@ -76,10 +76,10 @@ class watch_manager {
   void changed(watch_kind kind, const std::string& name, queue_cache& now);
   void serve(const std::string& name, const lock_queue& now, std::int64_t revision);
   void serve(own_entry& waiter, const lock_queue& now, std::int64_t revision);
-  void sleep(const own_entries::ref& waiter);
-  void wake_up(const own_entries::ref& passive_waiter);
-  void rouse(own_entry& passive_waiter, const lock_queue& own, std::int64_t revision);
-  std::shared_ptr<queue_cache> own_line_of(const std::string& name, std::int64_t lease);
+  void become_passive(const own_entries::ref& waiter);
+  void become_active(const own_entries::ref& passive_waiter);
+  void serve_passive(own_entry& passive_waiter, const lock_queue& own, std::int64_t revision);
+  std::shared_ptr<queue_cache> own_queue_of(const std::string& name, std::int64_t lease);
   void note_contention(const std::string& name, bool contended);
   void tell_observers(watch_kind kind, const std::string& name, std::uint64_t version);
 
@@ -103,7 +103,7 @@ class watch_manager {
   engine_listener& listener_;
   const std::string root_;
   watches watches_;
-  std::atomic<bool> attending_{false};  // a tick is planned
+  std::atomic<bool> tick_planned_{false};  // a tick is planned
 
   // From any thread. What is_contended() answers, by name; and who was lost, by the reason, until core is told.
   std::mutex guard_;
@@ -112,14 +112,14 @@ class watch_manager {
 
   std::map<std::string, std::shared_ptr<queue_cache>> caches_;  // by topic
   by_name waiters_, passive_waiters_;
-  struct own_line {
+  struct own_queue {
     std::int64_t lease = 0;
     std::shared_ptr<queue_cache> copy{};
   };
-  std::map<std::string, own_line> own_queues_;      // by name
+  std::map<std::string, own_queue> own_queues_;     // by name
   std::multimap<std::string, observer> observers_;  // by topic
   std::map<std::uint64_t, std::shared_ptr<own_key>> own_keys_;
-  std::map<std::uint64_t, std::shared_ptr<one_before>> before_;  // of passive_waiters
+  std::map<std::uint64_t, std::shared_ptr<predecessor_watch>> predecessors_;  // of passive_waiters
   std::vector<std::uint64_t> to_check_;
   bool ending_ = false;
 };

@@ -43,7 +43,7 @@ constexpr auto shared = lock_mode::shared;
 std::string passive_waiters(std::vector<queue_entry> all) {
   const lock_queue of{std::move(all)};
   std::string out;
-  for (const auto& entry : of.all()) out += of.may_sleep(entry) ? 'z' : '.';
+  for (const auto& entry : of.all()) out += of.may_be_passive(entry) ? 'z' : '.';
   return out;
 }
 
@@ -120,7 +120,7 @@ TEST(etcd_lock_queue, each_passive_waiter_is_the_successor_of_the_entry_before_i
     }
     const lock_queue of{all};
     for (const auto& waiter : of.all()) {
-      if (!of.may_sleep(waiter)) continue;
+      if (!of.may_be_passive(waiter)) continue;
       // Later the entry before it holds, and those before that have gone.
       std::vector<queue_entry> rest;
       for (const auto& other : all)

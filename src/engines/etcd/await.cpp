@@ -1,9 +1,9 @@
-// Waiting: for one's turn, and for a change.
+// Waiting: for the own turn, and for a change; and renewals.
 #include "engines/etcd/etcd_engine.hpp"
 
 namespace holdfast::engines::etcd {
 
-// ---- for one's turn
+// ---- for the own turn
 
 progress etcd_engine::outcome_of(const ticket& place) {
   progress out;
@@ -54,7 +54,7 @@ bool etcd_engine::needs_proof(std::span<const renewal> batch, const lease_view& 
   return false;
 }
 
-// Held is what we know to hold, under the lease that was just proven: whoever removes a key of ours, we hear of it.
+// Held is what we know to hold, under the lease that was just proven: the watches tell us of a key of ours that goes.
 void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& now) {
   const auto time = clock_.now();
   for (auto& renewed : batch) {
@@ -77,7 +77,7 @@ operation<void> etcd_engine::do_renew(std::span<renewal> batch, invocation how) 
   co_return co_await confirm(batch, how);
 }
 
-// Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
+// Of those that seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
 operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   std::vector<std::pair<renewal*, own_entries::ref>> held;
   for (auto& renewed : batch)

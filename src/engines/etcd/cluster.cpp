@@ -269,11 +269,11 @@ void cluster::stop() noexcept {
     open.swap(channels_);
   }
   for (auto* request : idle) request->finish(closing(how_));
-  open.clear();  // tells everybody who still waits
+  open.clear();  // tells all that still wait
   reactor_.reset();
 }
 
-// Whoever takes it out of pausing_ goes on with it.
+// The thread that takes it out of pausing_ goes on with it.
 void cluster::begin_pause(sending& request) {
   {
     const std::lock_guard lock{guard_};

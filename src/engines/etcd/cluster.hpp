@@ -1,5 +1,5 @@
 // The members of one etcd cluster, as one client talks to them: a connection to each that was needed so far, requests
-// to the one that answered last, and to the next one when it does not (retry_policy.hpp). Logs in, and again when the
+// to the member that answered last, and to the next when it does not (retry_policy.hpp). Logs in, and again when the
 // login has become old. Knows nothing of locks.
 //
 // Thread-safe. What is started completes on the driver's thread, or at once.
@@ -45,7 +45,7 @@ class cluster {
   ~cluster() { stop(); }
   cluster(const cluster&) = delete;
   cluster& operator=(const cluster&) = delete;
-  // Everything that is under way completes, then all connections and the driver end. Whoever asks afterwards is
+  // Everything that is under way completes, then all connections and the driver end. What is asked afterwards is
   // refused.
   void stop() noexcept;
 
@@ -98,7 +98,7 @@ class cluster {
   std::string login_request() const;
   void begin_pause(sending& request);
   void request_done() noexcept;
-  // Whoever takes one out of queue_ goes on with it.
+  // The thread that takes a request out of queue_ goes on with it.
   void enqueue(sending& request);
   sending* take_from_queue(std::uint64_t number);
   void give_up(std::uint64_t number) noexcept;

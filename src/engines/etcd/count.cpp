@@ -1,5 +1,5 @@
 // Counters: one key each, apart from the locks; its value is the number, its version the revision of the last change. A
-// lease of its own forgets a counter that nobody changes any more.
+// lease of its own forgets a counter that is not changed any more.
 #include "engines/etcd/etcd_engine.hpp"
 
 #include "engines/common/counter_rule.hpp"
@@ -32,7 +32,7 @@ counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t v
 
 }  // namespace
 
-// Reads, and writes if nobody has written meanwhile; else reads again. Asked twice, an addition would count twice: a
+// Reads, and writes if no client has written meanwhile; else reads again. Asked twice, an addition would count twice: a
 // write that is not answered is not repeated.
 operation<counter> etcd_engine::do_count(const counter_request& ask, invocation how) {
   const auto key = counter_key(how_.root, ask.name);

@@ -30,7 +30,7 @@ operation<entered> etcd_engine::do_enter(const request& ask, invocation how) {
     auto out = co_await inside;
     const bool ended = !out && out.error().code() == errc::unavailable && !session_->current();
     if (!ended || round > 0) co_return out;
-    // The session was found to be gone: nothing was put. Once more, with a new one.
+    // The session was found to be gone: nothing was put. Once more, with a new session.
   }
 }
 
@@ -76,8 +76,8 @@ operation<entered> etcd_engine::enter_plainly(const enter_attempt& given, invoca
 }
 
 // Puts the key if nothing else is there. Otherwise it is put to the end of the queue (if we wait), and the queue is
-// read. What we are about to release does not count, and goes; whoever comes first then is told, as by the release
-// itself.
+// read. What we are about to release does not count, and goes; the waiter that comes first then is told, as by the
+// release itself.
 rpc::TxnRequest etcd_engine::enter_request(const enter_attempt& attempt, const epoch_view& epoch,
                                            const std::vector<own_entries::ref>& leaving) const {
   const auto sweeps = keys_in(leaving);
@@ -115,7 +115,8 @@ operation<entered> etcd_engine::enter_or_wait(const enter_attempt& attempt, seen
     const auto* own = attempt.find_in(seen.queue);
     if (own == nullptr) co_return ask_again(attempt.ask);  // taken away at this very moment
     note_position(*attempt.mine, *own);
-    std::vector<const queue_entry*> needed;  // none for the overtaken, who takes a new token
+    std::vector<const queue_entry*>
+        needed;  // none for a waiter that was overtaken and takes a new token
     if (own->stands == standing::holder && !own->overtaken()) {
       auto out = granted(attempt, sent, own->created, own->token);
       note_successors(*attempt.mine, seen, *own);

@@ -1,7 +1,7 @@
 // The verbs on etcd.
 //
 // Acquire, free: one transaction puts our key if nothing lies under the name. Taken: the same transaction puts it all
-// the same, and reads the queue; who holds follows from the order of creation (lock_queue.hpp). Release: one
+// the same, and reads the queue; which keys hold follows from the order of creation (lock_queue.hpp). Release: one
 // transaction deletes the key if it is still the one we created. Waiters look at the queue by a watch
 // (watch_manager.hpp). Everything lies under the client's lease (session.hpp).
 //
@@ -54,7 +54,7 @@ class etcd_engine final : public remote_engine, private session_listener {
     std::int64_t revision = 0;
   };
   static constexpr int rounds = 16;  // against a queue that changes all the time
-  // Who asks, in which entry, and under which lease.
+  // One enter: what is asked for, in which entry, and under which lease.
   struct enter_attempt {
     const request& ask;
     own_entries::ref mine;
@@ -114,17 +114,17 @@ class etcd_engine final : public remote_engine, private session_listener {
   operation<entered> refuse_capacity(const enter_attempt& attempt, const lock_queue& seen,
                                      bool queued, invocation how);
   operation<void> remove(std::string_view name, std::vector<stored> keys, invocation how);
-  // Was there a key in our slot that an earlier owner of ours had put? It is gone now: nobody inherits it.
+  // Was there a key in our slot that an earlier owner of ours had put? It is gone now: no later owner has it.
   operation<bool> clear_slot(const enter_attempt& attempt, const lock_queue& seen, invocation how);
   class removal;
-  void wait_for_removals() noexcept;  // waits for those who are on their way out, but not for long
+  void wait_for_removals() noexcept;  // but not for long
 
   // hand_over.cpp
   void note_successors(own_entry& holder, const seen_queue& seen, const queue_entry& own);
   std::vector<successor> successors_of(const own_entry& holder) const;
   operation<void> find_successors(own_entries::ref holder, invocation how);
-  // Tells the one behind the key that was created at `after`, and is gone or holds no longer, if it may be asleep: it
-  // came before `until`.
+  // Tells the waiter behind the key that was created at `after`, and is gone or holds no longer, if it may be passive:
+  // it came before `until`.
   static constexpr auto anybody = std::numeric_limits<std::int64_t>::max();
   operation<void> call_next(std::string_view name, const lock_queue& seen, std::int64_t after,
                             std::int64_t until, invocation how);

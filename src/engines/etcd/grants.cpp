@@ -22,7 +22,7 @@ std::int64_t wall_ms() {
 
 }  // namespace
 
-// The key of this owner under this lease. It keeps the one that it has, so that asking again is asking for the same.
+// The key of this owner under this lease. It keeps the key that it has, so that asking again is asking for the same.
 std::string etcd_engine::name_key(own_entry& mine, const request& ask, const lease_view& under,
                                   std::int64_t replaces) {
   const auto lock = entries_.lock();
@@ -68,7 +68,7 @@ bool etcd_engine::is_queued(const own_entry& mine) const {
   return mine.is == own_entry::state::waiting;
 }
 
-// It is in the queue: from here on nobody may forget it without taking it out.
+// It is in the queue: from here on it is not forgotten without being taken out.
 void etcd_engine::note_position(own_entry& mine, const queue_entry& own) {
   const auto lock = entries_.lock();
   mine.created = own.created;
@@ -162,8 +162,8 @@ error etcd_engine::failed(const enter_attempt& attempt, error why) {
   return why;
 }
 
-// For as long as it is free: the slot is ours, so whoever put that has gone, and its request came late or was not
-// cleared up.
+// For as long as it is free: the slot is ours, so the owner that put that key has gone, and its request came late or
+// was not cleared up.
 operation<bool> etcd_engine::clear_slot(const enter_attempt& attempt, const lock_queue& seen,
                                         invocation how) {
   const auto* left = seen.find(attempt.key);

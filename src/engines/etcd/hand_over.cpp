@@ -1,7 +1,7 @@
-// Handing over to the next one, who may be looking at nothing but its own key (lock_queue.hpp).
+// Handing over to the next waiter, which may be watching nothing but its own key (lock_queue.hpp).
 //
-// Whoever leaves the queue in another way than by a release that hands over calls the one behind it: a waiter that
-// gives up, a holder that shrinks or is broken. Should that fail, or its client die, the one behind notices by
+// A client that leaves the queue in another way than by a release that hands over calls the waiter behind it: when a
+// waiter gives up, a holder shrinks or is broken. Should that fail, or the client die, the waiter behind notices by
 // itself, a second later at most (watch_manager.hpp).
 #include "engines/etcd/etcd_engine.hpp"
 
@@ -45,7 +45,7 @@ operation<void> etcd_engine::find_successors(own_entries::ref holder, invocation
 operation<void> etcd_engine::call_next(std::string_view name, const lock_queue& seen,
                                        std::int64_t after, std::int64_t until, invocation how) {
   const auto* next = seen.first_after(after);
-  // Nobody need be called whom the one before it will hand over to.
+  // A waiter need not be called if the entry before it will hand over to it.
   const bool asleep = next != nullptr && next->created < until && next->takes_hand_over() &&
                       !seen.may_be_passive(*next);
   if (!asleep) co_return result<void>{};

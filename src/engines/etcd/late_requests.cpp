@@ -1,10 +1,10 @@
 // Requests that were given up, or sent twice, and may yet be carried out: whatever they would put must not come when
-// nobody knows of it any more. See epoch_view.
+// this client has forgotten it. See epoch_view.
 #include "engines/etcd/etcd_engine.hpp"
 
 namespace holdfast::engines::etcd {
 
-// Whoever compares the epoch reads it first of all when it has moved.
+// A request that compares the epoch reads it first of all when it has moved.
 void etcd_engine::note_epoch(std::int64_t lease, const rpc::TxnResponse& said) {
   if (said.responses_size() == 0) return;
   const auto& seen = said.responses(0).response_range();

@@ -27,7 +27,7 @@ class lock_queue : public ordered_queue<queue_entry> {
   using ordered_queue::ordered_queue;
 
   const queue_entry* find(std::string_view key) const noexcept;
-  // May this waiter watch nothing but its own key? The one before it will hand over to it, and has to wait itself.
+  // May this waiter watch nothing but its own key? The entry before it will hand over to it, and has to wait itself.
   bool may_be_passive(const queue_entry& waiter) const noexcept;
   // The waiters to which `holder`, which holds exclusively, hands over one after the other: `most_successors` at most.
   static constexpr std::size_t most_successors = 8;

@@ -107,7 +107,7 @@ void watch_manager::tend_holders() {
   for (const auto& holder : grown) watch_own_key(holder);
 }
 
-// Nobody renewed it, so core has given it up, and cannot or will not say so: what the store shows must not outlive
+// It was not renewed, so core has given it up, and cannot or will not say so: what the store shows must not outlive
 // that.
 void watch_manager::ttl_is_over(const own_entries::ref& holder) {
   std::vector<stored> keys;
@@ -124,7 +124,7 @@ void watch_manager::ttl_is_over(const own_entries::ref& holder) {
   announce_lost({holder->owner}, "its ttl passed without a renewal");
 }
 
-// Of one that was given up: what was sent for it must not be carried out later.
+// Of a holder that was given up: what was sent for it must not be carried out later.
 void watch_manager::end_late_requests(const own_entry& lost) {
   {
     const auto lock = entries_.lock();

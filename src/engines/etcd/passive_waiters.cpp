@@ -1,5 +1,5 @@
-// The passive waiters' part of the watch manager: waiters to whom somebody will hand over. They look at their own
-// keys only, and after a while at the one before them, which may have died.
+// The passive waiters' part of the watch manager: waiters to which the entry before them will hand over. They watch
+// nothing but their own keys, and after a while the key before their own, whose client may have died.
 #include "engines/etcd/watch_manager.hpp"
 
 namespace holdfast::engines::etcd {
@@ -9,13 +9,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kept = 2s;      // the copy of own keys, after its last use
-constexpr auto trusting = 1s;  // this long a passive_waiter relies on the one before it
+constexpr auto trusting = 1s;  // this long a passive waiter relies on the entry before it
 constexpr auto news_take = 50ms;
 constexpr auto answered_within = 3s;
 
 }  // namespace
 
-// The key before that of a passive_waiter. When it has gone, the passive_waiter asks where it stands.
+// Watches the key before that of a passive waiter. When it has gone, the waiter asks where it stands.
 class watch_manager::predecessor_watch final
     : private watcher,
       public std::enable_shared_from_this<predecessor_watch> {
@@ -26,7 +26,7 @@ class watch_manager::predecessor_watch final
   }
   ~predecessor_watch() { in_.watches_.remove(id_); }
   const stored& key() const noexcept { return key_; }
-  // The passive_waiter lies down again, and has seen this key when it last asked: too early, if it has gone by now.
+  // The waiter is passive again, and has seen this key when it last asked: too early, if it has gone by now.
   void check() {
     if (gone_) in_.waits_.look_again(number_);
   }

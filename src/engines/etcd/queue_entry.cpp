@@ -82,7 +82,7 @@ bool read_own_form(std::string_view suffix, queue_entry& out) {
   return true;
 }
 
-// Hints, checked by whoever uses them: what cannot be read ends the list.
+// Hints, checked when they are used: what cannot be read ends the list.
 std::vector<successor> read_successors(std::string_view text, std::string_view key) {
   std::vector<successor> out;
   while (!text.empty()) {

@@ -1,4 +1,4 @@
-// One key under the name of a lock, as everybody reads it; and how such keys are named.
+// One key under the name of a lock, as every client reads it; and how such keys are named.
 //
 //   [prefix/]NAME/LEASE-SLOT-CLIENT-SPEC--PID-HOST               value: \0 MARKS
 //   [prefix/]NAME/LEASE-SEQUENCE-CLIENT-SPEC-SINCE-PID-HOST      value: LABEL, or LABEL \0 MARKS
@@ -10,7 +10,7 @@
 //
 // The first form is for all without a label, and a client uses the same key again and again: etcd's index keeps every
 // key that ever was until the history is compacted, and looks through them for each question about the name. The second
-// is for those with a label, whose value may be read by other programs (elections), and for upgrades.
+// is for entries with a label, whose value may be read by other programs (elections), and for upgrades.
 //
 // Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
 //
@@ -19,8 +19,8 @@
 //   g             it is granted, and its token is the revision of this value
 //   t=HEX         its token, kept through a change of value; it is granted
 //   m=s m=u       its mode is this by now
-//   n=KEY:CREATED:SEQUENCE:SINCE,...   who comes next (of the key what follows the name), told to it by the holder who
-//                 handed over to it (lock_queue.hpp)
+//   n=KEY:CREATED:SEQUENCE:SINCE,...   the waiters behind it (of the key what follows the name), told to it by the
+//                 holder that handed over to it (lock_queue.hpp)
 //   c=HEX         called to look at the queue, by a value of this version
 #pragma once
 
@@ -63,15 +63,15 @@ struct stored {
 };
 
 // Every request that creates a key under a lease compares this key of the same lease, and does nothing if it has
-// changed. So whoever changes it makes sure that no request which was sent before, and given up, is carried out later:
-// a server that was stopped, or a slow network, keeps it for as long as it likes, and it would block the lock for as
-// long as our session lives.
+// changed. So a client that changes it makes sure that no request which it sent before, and gave up, is carried out
+// later: a server that was stopped, or a slow network, keeps it for as long as it likes, and it would block the lock
+// for as long as our session lives.
 struct epoch_view {
   std::string key;
   std::int64_t modified = 0;  // the revision of its last change; 0: there is none
 };
 
-// One to whom a holder hands over.
+// A waiter to which a holder hands over.
 struct successor {
   std::string key;
   std::int64_t created = 0, modified = 0;
@@ -103,7 +103,7 @@ struct queue_entry : ordered_entry {
   bool takes_hand_over() const noexcept { return hands_over() && !entered && reused; }
 };
 
-// What is asked for and by whom, as a key; `since_ms` by the wall clock.
+// What is asked for and by which owner, as a key; `since_ms` by the wall clock.
 struct key_parts {
   std::int64_t lease = 0;
   std::optional<std::uint64_t> slot;  // the first form

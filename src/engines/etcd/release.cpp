@@ -14,7 +14,7 @@ constexpr auto removals_take = 1s;
 
 }  // namespace
 
-// Somebody is taking a key away, and perhaps calling the next one. The engine does not go before that is done.
+// A verb of ours is taking a key away, and perhaps calling the next waiter. The engine does not go before that is done.
 class etcd_engine::removal {
  public:
   explicit removal(etcd_engine& from) : from_(from) {
@@ -69,8 +69,8 @@ void etcd_engine::end_sweep(const std::vector<own_entries::ref>& leaving,
 
 // ---- release
 
-// From begin_release() on, which happens before this suspends, the key is gone in our own eyes. So whoever asks for the
-// same name afterwards finds it released, although requests may overtake each other on their way.
+// From begin_release() on, which happens before this suspends, the key is gone for this client. So a verb that asks for
+// the same name afterwards finds it released, although requests may overtake each other on their way.
 operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   const removal until_done{*this};
   const auto mine = entries_.find(held.owner);
@@ -107,7 +107,7 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
     const auto lock = entries_.lock();
     return mine->swept || mine->sweepers > 0;
   }();
-  // Somebody took it away, and a late request of ours put it again: that goes, too.
+  // It was taken away, and a late request of ours put it again: that goes, too.
   if (!got->said.succeeded() && doubted)
     static_cast<void>(co_await release_unlisted(held.name, held.owner, how));
   forget(mine, true);
@@ -116,7 +116,8 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   if (got->said.succeeded() && !successors.empty()) {
     const auto& handed = got->said.responses(got->said.responses_size() - 1).response_txn();
     if (!handed.succeeded()) {
-      const auto seen = seen_in(handed, held.name);  // the successor has left: the next one, then
+      // The successor has left: the next waiter, then.
+      const auto seen = seen_in(handed, held.name);
       static_cast<void>(
           co_await call_next(held.name, seen.queue, mine->created, mine->granted_at, how));
     }
@@ -149,7 +150,7 @@ operation<void> etcd_engine::remove(std::string_view name, std::vector<stored> k
 void etcd_engine::forget(const own_entries::ref& which, bool is_gone) {
   waits_->forget(which->owner.sequence);
   const auto lock = entries_.lock();
-  which->is = own_entry::state::releasing;  // whoever still has it in hand leaves it alone
+  which->is = own_entry::state::releasing;  // a verb that still knows it leaves it alone
   const bool whole = which->over && which->over->covered;
   entries_.drop(*which, is_gone);
   if (!whole) return;

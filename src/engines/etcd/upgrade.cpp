@@ -63,7 +63,7 @@ operation<entered> etcd_engine::enter_upgrade(const enter_attempt& given, invoca
   co_return entered{};
 }
 
-// Into the queue: whoever comes from now on comes behind it.
+// Into the queue: entries that come from now on come behind it.
 operation<bool> etcd_engine::queue_upgrade(const enter_attempt& attempt, const own_entry& old,
                                            invocation how) {
   const auto epoch = session_->epoch(attempt.under.id);

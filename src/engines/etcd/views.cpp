@@ -44,7 +44,7 @@ operation<etcd_engine::seen_queue> etcd_engine::look(std::string_view name, invo
   co_return out;
 }
 
-// How long each lease lasts if nobody keeps it alive. What cannot be told is left out.
+// How long each lease lasts if it is not kept alive. What cannot be told is left out.
 operation<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64_t> leases,
                                                           invocation how) {
   times_left out;
@@ -153,7 +153,7 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
 
 // ---- taking away
 
-// Whoever waits is served by that, as by any release. What is created from now on has a larger token.
+// Waiters are served by that, as by any release. What is created from now on has a larger token.
 operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation how) {
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();

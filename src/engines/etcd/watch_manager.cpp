@@ -95,8 +95,8 @@ void watch_manager::serve(const std::string& name, const lock_queue& now, std::i
   for (const auto& waiter : still_waiting(waiters_, name)) serve(*waiter, now, revision);
 }
 
-// The queue shows the waiter's own key at a revision, and whose turn it was then. A holder stays one as long as its key
-// is there, so this is as good as having asked.
+// The queue shows the waiter's own key at a revision, and what held then. A holder stays one as long as its key is
+// there, so this is as good as having asked.
 void watch_manager::serve(own_entry& waiter, const lock_queue& now, std::int64_t revision) {
   bool granted = false;
   {
@@ -128,7 +128,7 @@ void watch_manager::tell(const own_entry& waiter, bool granted) {
   }
 }
 
-// ---- does anybody wait?
+// ---- is there a waiter?
 
 bool watch_manager::is_contended(std::string_view name) {
   {

@@ -1,7 +1,7 @@
 // All watches of one client, over one stream; made again on a new stream when it ends.
 //
 // A watch begins "now", never at a revision of the past: such a watch is served by a loop of the server's that runs ten
-// times a second only. So whoever watches looks at the store once more after the watch was made, each time that it was.
+// times a second only. So a watcher looks at the store once more after the watch was made, each time that it was.
 //
 // Everything here, and every call of a watcher, is of the driver's thread.
 #pragma once

@@ -221,7 +221,8 @@ TEST(etcd_queue_entry, names_never_meet) {
     ranges.push_back(keys_of("", name));
   }
   for (const auto& key : keys)
-    EXPECT_EQ(std::ranges::count_if(ranges, [&](const auto& one) { return lies_in(one, key); }), 1)
+    EXPECT_EQ(std::ranges::count_if(ranges, [&](const auto& range) { return lies_in(range, key); }),
+              1)
         << key;
 }
 

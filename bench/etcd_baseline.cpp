@@ -47,8 +47,14 @@ std::string memory_if_possible() {
                                          : std::filesystem::temp_directory_path().string();
 }
 
-// How many messages clients have sent so far, over all calls and streams.
-double messages(std::uint16_t port) {
+// What the server has counted so far.
+struct counts {
+  double requests = 0;     // messages of clients, over all calls and streams
+  double sent = 0;         // messages to clients
+  double raft_writes = 0;  // proposals that were applied
+};
+
+counts read_counts(std::uint16_t port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -64,11 +70,16 @@ double messages(std::uint16_t port) {
     text.append(part.data(), static_cast<std::size_t>(got));
   ::close(socket);
   std::istringstream lines{text};
-  double sum = 0;
-  for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("grpc_server_msg_received_total{"))
-      sum += std::stod(line.substr(line.rfind(' ')));
-  return sum;
+  counts out;
+  for (std::string line; std::getline(lines, line);) {
+    const auto add = [&line](std::string_view name, double& to) {
+      if (line.starts_with(name)) to += std::stod(line.substr(line.rfind(' ')));
+    };
+    add("grpc_server_msg_received_total{", out.requests);
+    add("grpc_server_msg_sent_total{", out.sent);
+    add("etcd_server_proposals_applied_total ", out.raft_writes);
+  }
+  return out;
 }
 
 // ---------------------------------------------------------------- uncontended
@@ -168,15 +179,17 @@ void contended(std::uint16_t port, std::vector<finding>& out) {
 void crowd(std::uint16_t port, std::vector<finding>& out) {
   std::map<unsigned, double> requests;
   for (const unsigned n : {2U, 8U, 32U, 128U}) {
-    double before = 0, after = 0;
+    counts before, after;
     const auto seen = measure_contention(
-        n, "contend", url_of(port), 3s, [&] { before = messages(port); },
-        [&] { after = messages(port); });
-    requests[n] = (after - before) / seen.handoffs;
-    out.push_back(
-        {fmt::format("requests per hand-off, {} processes", n),
-         fmt::format("{:.0f} hand-offs/s, p99 {:.1f} ms", seen.per_second, seen.p99 / 1e6),
-         requests[n], std::nullopt, ""});
+        n, "contend", url_of(port), 3s, [&] { before = read_counts(port); },
+        [&] { after = read_counts(port); });
+    requests[n] = (after.requests - before.requests) / seen.handoffs;
+    out.push_back({fmt::format("requests per hand-off, {} processes", n),
+                   fmt::format("{:.0f} hand-offs/s, p99 {:.1f} ms, {:.2f} raft writes, {:.1f} sent",
+                               seen.per_second, seen.p99 / 1e6,
+                               (after.raft_writes - before.raft_writes) / seen.handoffs,
+                               (after.sent - before.sent) / seen.handoffs),
+                   requests[n], std::nullopt, ""});
   }
   out.push_back({"requests per hand-off, 128 / 8 processes",
                  fmt::format("{:.2f} / {:.2f}", requests[128], requests[8]),

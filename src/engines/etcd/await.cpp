@@ -1,9 +1,9 @@
-// Waiting: for one's turn, and for a change.
+// Waiting: for the own turn, and for a change; and renewals.
 #include "engines/etcd/etcd_engine.hpp"
 
 namespace holdfast::engines::etcd {
 
-// ---- for one's turn
+// ---- for the own turn
 
 progress etcd_engine::outcome_of(const ticket& place) {
   progress out;
@@ -47,19 +47,19 @@ void etcd_engine::start_watch(watch_kind kind, std::string_view name, std::uint6
 
 // ---- living on
 
-// Held is what we know to hold, under the lease that was just proven: whoever removes a key of ours, we hear of it.
+// Held is what we know to hold, under the lease that was just proven: the watches tell us of a key of ours that goes.
 void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& now) {
   const auto time = clock_.now();
-  for (auto& one : batch) {
-    const auto mine = entries_.find(one.held->owner);
-    one.answer = renewal::verdict::lost;
+  for (auto& renewed : batch) {
+    const auto mine = entries_.find(renewed.held->owner);
+    renewed.answer = renewal::verdict::lost;
     if (!mine) continue;
     const auto lock = entries_.lock();
     if (mine->is != own_entry::state::holding || mine->lease != now.id) continue;
-    one.answer = renewal::verdict::held;
-    one.valid_from = time;
-    one.session = now.proof();
-    mine->until = time + one.held->ttl;
+    renewed.answer = renewal::verdict::held;
+    renewed.valid_from = time;
+    renewed.session = now.proof();
+    mine->until = time + renewed.held->ttl;
   }
 }
 
@@ -72,34 +72,27 @@ operation<session_proof> etcd_engine::do_renew(std::span<renewal> batch, invocat
   co_return proven->proof();
 }
 
-// Of those who seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
+// Of those that seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
 operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   std::vector<std::pair<renewal*, own_entries::ref>> held;
-  for (auto& one : batch)
-    if (one.answer == renewal::verdict::held)
-      if (const auto mine = entries_.find(one.held->owner)) held.emplace_back(&one, mine);
+  for (auto& renewed : batch)
+    if (renewed.answer == renewal::verdict::held)
+      if (const auto mine = entries_.find(renewed.held->owner)) held.emplace_back(&renewed, mine);
   for (std::size_t from = 0; from < held.size(); from += most_at_once) {
     const std::span some{held.data() + from, std::min(most_at_once, held.size() - from)};
     std::vector<stored> keys;
-    rpc::TxnRequest ask;
-    for (const auto& [one, mine] : some) {
+    {
       const auto lock = entries_.lock();
-      keys.push_back({mine->key, mine->created});
-      add_range(*ask.mutable_success(), mine->key);
-      ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
+      for (const auto& [asked, mine] : some) keys.push_back({mine->key, mine->created});
     }
+    auto ask = ask_for_keys(keys);
     const auto got = co_await transact(std::move(ask), some.front().second->name, {}, how);
-    const bool known = got && static_cast<std::size_t>(got->said.responses_size()) == some.size();
+    const auto there = got ? are_there(keys, got->said) : std::nullopt;
     for (std::size_t i = 0; i < some.size(); ++i) {
-      auto& [one, mine] = some[i];
-      if (!known) {
-        one->answer = renewal::verdict::unknown;
-        continue;
-      }
-      const auto& kvs = got->said.responses(static_cast<int>(i)).response_range().kvs();
-      if (!kvs.empty() && kvs[0].create_revision() == keys[i].created) continue;
-      one->answer = renewal::verdict::lost;
-      cluster_->driver().post([this, gone = mine] { watch_manager_->is_missing(gone); });
+      auto& [asked, mine] = some[i];
+      if (there && (*there)[i]) continue;
+      asked->answer = there ? renewal::verdict::lost : renewal::verdict::unknown;
+      if (there) cluster_->driver().post([this, gone = mine] { watch_manager_->is_missing(gone); });
     }
   }
   co_return result<void>{};

@@ -141,7 +141,7 @@ class cluster::sending final : public grpc::reply_handler {
     auto& in = in_;
     answer out{policy_.conclude(std::move(got)), unsure_before_};
     delete this;
-    in.one_is_done();
+    in.request_done();
     done.on_answer(std::move(out));
   }
 
@@ -183,64 +183,76 @@ class cluster::sending final : public grpc::reply_handler {
 };
 
 void cluster::post(const question& what, const call& limits, handler& done) noexcept {
-  auto* const one = new sending{*this, what, limits, done};
+  auto* const request = new sending{*this, what, limits, done};
   {
     const std::lock_guard lock{guard_};
     ++in_flight_;
-    if (in_flight_ > most_in_flight && !stopping_) return wait_in_line(*one);
+    if (in_flight_ > most_in_flight && !stopping_) return enqueue(*request);
   }
-  one->go();
+  request->go();
 }
 
 // REQUIRES: guard_ is held.
-void cluster::wait_in_line(sending& one) {
-  const auto number = ++last_in_line_;
-  queue_.emplace(number, &one);
-  const auto until = one.limits().deadline;
+void cluster::enqueue(sending& request) {
+  const auto number = ++last_queued_;
+  queue_.emplace(number, &request);
+  const auto until = request.limits().deadline;
   if (until != steady_time::max())
-    one.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
-  one.told_to_stop.emplace(one.limits().stop,
-                           [this, number] { reactor_->post([this, number] { give_up(number); }); });
+    request.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
+  request.told_to_stop.emplace(request.limits().stop, [this, number] {
+    reactor_->post([this, number] { give_up(number); });
+  });
 }
 
 // REQUIRES: guard_ is held.
-cluster::sending* cluster::take_from_line(std::uint64_t number) {
+cluster::sending* cluster::take_from_queue(std::uint64_t number) {
   auto found = queue_.extract(number);
   if (found.empty()) return nullptr;
-  auto* const one = found.mapped();
-  if (one->patience_ends) reactor_->cancel(*one->patience_ends);
-  return one;
+  auto* const request = found.mapped();
+  if (request->patience_ends) reactor_->cancel(*request->patience_ends);
+  return request;
 }
 
 void cluster::give_up(std::uint64_t number) noexcept {
-  sending* one = nullptr;
+  sending* request = nullptr;
   {
     const std::lock_guard lock{guard_};
-    one = take_from_line(number);
+    request = take_from_queue(number);
   }
-  if (one != nullptr) one->give_up();
+  if (request != nullptr) request->give_up();
 }
 
-void cluster::send_off(question what) noexcept {
-  class errand final : public handler {
+void cluster::ask_in_background(question what, nanoseconds patience, on_told done) noexcept {
+  class background final : public handler {
    public:
-    explicit errand(question about) : what_(std::move(about)) { limits_.deadline = now() + 10s; }
+    background(question about, nanoseconds patience, on_told done)
+        : what_(std::move(about)), done_(std::move(done)) {
+      limits_.deadline = now() + patience;
+    }
     void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
 
    private:
-    void on_answer(answer) noexcept override { delete this; }
+    void on_answer(answer said) noexcept override {
+      done_(said);
+      delete this;
+    }
     const question what_;
     call limits_;
+    const on_told done_;
   };
-  (new errand{std::move(what)})->go(*this);
+  (new background{std::move(what), patience, std::move(done)})->go(*this);
 }
 
-void cluster::one_is_done() noexcept {
+void cluster::send_off(question what) noexcept {
+  ask_in_background(std::move(what), 10s, [](const answer&) {});
+}
+
+void cluster::request_done() noexcept {
   sending* next = nullptr;
   {
     const std::lock_guard lock{guard_};
     --in_flight_;
-    if (!queue_.empty()) next = take_from_line(queue_.begin()->first);
+    if (!queue_.empty()) next = take_from_queue(queue_.begin()->first);
   }
   if (next != nullptr) driver().post([next] { next->go(); });
 }
@@ -253,21 +265,21 @@ void cluster::stop() noexcept {
     if (std::exchange(stopping_, true)) return;
     idle.assign(pausing_.begin(), pausing_.end());
     pausing_.clear();
-    while (!queue_.empty()) idle.push_back(take_from_line(queue_.begin()->first));
+    while (!queue_.empty()) idle.push_back(take_from_queue(queue_.begin()->first));
     open.swap(channels_);
   }
-  for (auto* one : idle) one->finish(closing(how_));
-  open.clear();  // tells everybody who still waits
+  for (auto* request : idle) request->finish(closing(how_));
+  open.clear();  // tells all that still wait
   reactor_.reset();
 }
 
-// Whoever takes it out of pausing_ goes on with it.
-void cluster::begin_pause(sending& one) {
+// The thread that takes it out of pausing_ goes on with it.
+void cluster::begin_pause(sending& request) {
   {
     const std::lock_guard lock{guard_};
     if (!stopping_) {
-      pausing_.insert(&one);
-      reactor_->at(now() + pause_between_rounds, [this, which = &one] {
+      pausing_.insert(&request);
+      reactor_->at(now() + pause_between_rounds, [this, which = &request] {
         {
           const std::lock_guard again{guard_};
           if (pausing_.erase(which) == 0) return;
@@ -277,7 +289,7 @@ void cluster::begin_pause(sending& one) {
       return;
     }
   }
-  one.finish(closing(how_));
+  request.finish(closing(how_));
 }
 
 // ---- login
@@ -290,16 +302,14 @@ std::string cluster::login_request() const {
 }
 
 result<void> cluster::note_login(const result<grpc::reply>& got) {
-  if (!got) return as_reading(got.error());
-  if (is_without_auth(*got)) {
+  if (got && is_without_auth(*got)) {
     auth_off_ = true;
     return {};
   }
-  if (!got->ok()) return as_reading(status_error(*got, {}, how_.url));
-  rpc::AuthenticateResponse in;
-  if (!in.ParseFromString(got->body)) return unexpected_answer({}, how_.url);
+  auto in = read_reply<rpc::AuthenticateResponse>(got, {}, how_.url);
+  if (!in) return std::move(in).error();
   const std::lock_guard lock{guard_};
-  token_ = in.token();
+  token_ = std::move(*in->mutable_token());
   return {};
 }
 
@@ -320,23 +330,8 @@ result<void> cluster::log_in(const call& limits) {
 }
 
 void cluster::log_in_soon() noexcept {
-  class alone final : public handler {
-   public:
-    explicit alone(cluster& in) : in_(in), what_{method::authenticate, in.login_request()} {
-      limits_.deadline = now() + 5s;
-    }
-    void go() noexcept { in_.post(what_, limits_, *this); }
-
-   private:
-    void on_answer(answer what) noexcept override {
-      static_cast<void>(in_.note_login(what.got));
-      delete this;
-    }
-    cluster& in_;
-    const question what_;
-    call limits_;
-  };
-  (new alone{*this})->go();
+  ask_in_background({method::authenticate, login_request()}, 5s,
+                    [this](const answer& said) { static_cast<void>(note_login(said.got)); });
 }
 
 grpc::header_list cluster::headers() const {

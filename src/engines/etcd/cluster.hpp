@@ -1,5 +1,5 @@
 // The members of one etcd cluster, as one client talks to them: a connection to each that was needed so far, requests
-// to the one that answered last, and to the next one when it does not (retry_policy.hpp). Logs in, and again when the
+// to the member that answered last, and to the next when it does not (retry_policy.hpp). Logs in, and again when the
 // login has become old. Knows nothing of locks.
 //
 // Thread-safe. What is started completes on the driver's thread, or at once.
@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,7 +45,7 @@ class cluster {
   ~cluster() { stop(); }
   cluster(const cluster&) = delete;
   cluster& operator=(const cluster&) = delete;
-  // Everything that is under way completes, then all connections and the driver end. Whoever asks afterwards is
+  // Everything that is under way completes, then all connections and the driver end. What is asked afterwards is
   // refused.
   void stop() noexcept;
 
@@ -61,7 +62,10 @@ class cluster {
   // others wait for their turn, in order, until their deadline or stop.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
-  // Nobody waits for the answer; tried for ten seconds.
+  // With no verb that waits for it: `done` is told once, on the driver's thread or at once.
+  using on_told = std::function<void(const answer&)>;
+  void ask_in_background(question what, nanoseconds patience, on_told done) noexcept;
+  // The answer does not matter; tried for ten seconds.
   void send_off(question what) noexcept;
 
   // co_await: run or post, as the way says.
@@ -92,11 +96,11 @@ class cluster {
   grpc::header_list headers() const;
   result<void> note_login(const result<grpc::reply>& got);
   std::string login_request() const;
-  void begin_pause(sending& one);
-  void one_is_done() noexcept;
-  // Whoever takes one out of queue_ goes on with it.
-  void wait_in_line(sending& one);
-  sending* take_from_line(std::uint64_t number);
+  void begin_pause(sending& request);
+  void request_done() noexcept;
+  // The thread that takes a request out of queue_ goes on with it.
+  void enqueue(sending& request);
+  sending* take_from_queue(std::uint64_t number);
   void give_up(std::uint64_t number) noexcept;
 
   const settings how_;
@@ -110,7 +114,7 @@ class cluster {
   std::string token_;
   std::set<sending*> pausing_;
   std::size_t in_flight_ = 0;
-  std::uint64_t last_in_line_ = 0;
+  std::uint64_t last_queued_ = 0;
   std::map<std::uint64_t, sending*> queue_;  // in the order in which they came
 };
 

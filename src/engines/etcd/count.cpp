@@ -1,5 +1,5 @@
 // Counters: one key each, apart from the locks; its value is the number, its version the revision of the last change. A
-// lease of its own forgets a counter that nobody changes any more.
+// lease of its own forgets a counter that is not changed any more.
 #include "engines/etcd/etcd_engine.hpp"
 
 #include "engines/common/counter_rule.hpp"
@@ -32,31 +32,26 @@ counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t v
 
 }  // namespace
 
-// Reads, and writes if nobody has written meanwhile; else reads again. Asked twice, an addition would count twice: a
+// Reads, and writes if no client has written meanwhile; else reads again. Asked twice, an addition would count twice: a
 // write that is not answered is not repeated.
 operation<counter> etcd_engine::do_count(const counter_request& ask, invocation how) {
   const auto key = counter_key(how_.root, ask.name);
   for (;;) {
     const question what{method::range, bytes_of(range_of(key))};
     const auto said = co_await cluster_->ask(what, how);
-    if (!said.got) co_return as_reading(said.got.error());
-    if (!said.got->ok()) co_return as_reading(status_error(*said.got, ask.name, how_.url));
-    rpc::RangeResponse in;
-    if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(ask.name, how_.url);
-    const bool exists = in.kvs_size() > 0;
-    const auto before = exists ? number_in(in.kvs(0).value()) : std::nullopt;
+    const auto in = read_reply<rpc::RangeResponse>(said.got, ask.name, how_.url);
+    if (!in) co_return in.error();
+    const bool exists = in->kvs_size() > 0;
+    const auto before = exists ? number_in(in->kvs(0).value()) : std::nullopt;
     if (exists && !before) co_return unexpected_answer(ask.name, how_.url);
-    const auto version = exists ? in.kvs(0).mod_revision() : 0;
+    const auto version = exists ? in->kvs(0).mod_revision() : 0;
     const auto change = change_of(ask, before);
     if (change.what == counter_change::kind::none)
       co_return as_counter(exists, change.applied, before.value_or(0), version);
 
     rpc::TxnRequest out;
-    auto& same = *out.add_compare();
-    same.set_target(rpc::Compare::MOD);
-    same.set_key(key);
-    same.set_mod_revision(version);
-    const auto lease = exists ? in.kvs(0).lease() : 0;
+    expect_modified(out, key, version);
+    const auto lease = exists ? in->kvs(0).lease() : 0;
     if (change.what == counter_change::kind::erase) {
       add_delete(*out.mutable_success(), key);
     } else if (exists) {
@@ -85,12 +80,10 @@ operation<std::int64_t> etcd_engine::counter_lease(nanoseconds keep, invocation 
   ask.set_ttl(seconds);
   const question what{method::grant, bytes_of(ask)};
   const auto said = co_await cluster_->ask(what, how);
-  if (!said.got) co_return as_reading(said.got.error());
-  if (!said.got->ok()) co_return as_reading(status_error(*said.got, {}, how_.url));
-  rpc::LeaseGrantResponse in;
-  if (!in.ParseFromString(said.got->body) || in.id() == 0)
-    co_return unexpected_answer({}, how_.url);
-  co_return in.id();
+  const auto in = read_reply<rpc::LeaseGrantResponse>(said.got, {}, how_.url);
+  if (!in) co_return in.error();
+  if (in->id() == 0) co_return unexpected_answer({}, how_.url);
+  co_return in->id();
 }
 
 }  // namespace holdfast::engines::etcd

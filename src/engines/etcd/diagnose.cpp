@@ -35,9 +35,9 @@ struct member_status {
 finding check_version(const std::vector<member_status>& members) {
   std::vector<std::string> versions;
   bool old = false;
-  for (const auto& one : members) {
-    if (!one.said) continue;
-    const auto& text = one.said->version();
+  for (const auto& member : members) {
+    if (!member.said) continue;
+    const auto& text = member.said->version();
     int major = 0, minor = 0;
     const auto* end = text.data() + text.size();
     const auto dot = std::from_chars(text.data(), end, major).ptr;
@@ -52,8 +52,8 @@ finding check_version(const std::vector<member_status>& members) {
 
 finding check_reach(const std::vector<member_status>& members) {
   std::vector<std::string> away;
-  for (const auto& one : members)
-    if (!one.said) away.push_back(one.at);
+  for (const auto& member : members)
+    if (!member.said) away.push_back(member.at);
   if (!away.empty())
     return {level::warning, "members of the address",
             fmt::format("{} of {} do not answer: {}. We go on with the others.", away.size(),
@@ -67,9 +67,9 @@ finding check_reach(const std::vector<member_status>& members) {
 
 finding check_leader(const std::vector<member_status>& members) {
   std::vector<std::uint64_t> leaders;
-  for (const auto& one : members)
-    if (one.said && std::ranges::find(leaders, one.said->leader()) == leaders.end())
-      leaders.push_back(one.said->leader());
+  for (const auto& member : members)
+    if (member.said && std::ranges::find(leaders, member.said->leader()) == leaders.end())
+      leaders.push_back(member.said->leader());
   if (leaders.size() == 1 && leaders.front() != 0)
     return {level::good, "leader", fmt::format("Member {:x}.", leaders.front())};
   return {level::bad, "leader",
@@ -77,21 +77,21 @@ finding check_leader(const std::vector<member_status>& members) {
 }
 
 finding check_learner(const std::vector<member_status>& members) {
-  for (const auto& one : members)
-    if (one.said && one.said->islearner())
+  for (const auto& member : members)
+    if (member.said && member.said->islearner())
       return {level::bad, "learners",
               fmt::format("{} is a learner: it refuses what we ask. Take it out of the address, or "
                           "promote it.",
-                          one.at)};
+                          member.at)};
   return {level::good, "learners", "None in the address."};
 }
 
 finding check_size(const std::vector<member_status>& members) {
   std::int64_t largest = 0, used = 0;
-  for (const auto& one : members)
-    if (one.said && one.said->dbsize() > largest) {
-      largest = one.said->dbsize();
-      used = one.said->dbsizeinuse();
+  for (const auto& member : members)
+    if (member.said && member.said->dbsize() > largest) {
+      largest = member.said->dbsize();
+      used = member.said->dbsizeinuse();
     }
   const auto spoken =
       fmt::format("{:.1f} MB, of which {:.1f} MB are used.", static_cast<double>(largest) / 1e6,
@@ -108,13 +108,13 @@ finding check_alarms(const result<grpc::reply>& got) {
   rpc::AlarmResponse in;
   if (!got || !got->ok() || !in.ParseFromString(got->body))
     return not_allowed("alarms", got, "etcdctl alarm list, as root.");
-  for (const auto& one : in.alarms()) {
-    if (one.alarm() == 1)
+  for (const auto& raised : in.alarms()) {
+    if (raised.alarm() == 1)
       return {
           level::bad, "alarms",
           "NOSPACE: the database is full, and no lock can be taken; held ones live on. Compact, "
           "defragment, then etcdctl alarm disarm."};
-    if (one.alarm() != 0)
+    if (raised.alarm() != 0)
       return {level::bad, "alarms",
               "CORRUPT: the members do not have the same data. Do not use this cluster for locks."};
   }
@@ -125,8 +125,8 @@ finding check_cluster(const result<grpc::reply>& got) {
   rpc::MemberListResponse in;
   if (!got || !got->ok() || !in.ParseFromString(got->body))
     return not_allowed("cluster", got, "It should have three or five members.");
-  const auto voters =
-      std::ranges::count_if(in.members(), [](const rpc::Member& one) { return !one.islearner(); });
+  const auto voters = std::ranges::count_if(
+      in.members(), [](const rpc::Member& member) { return !member.islearner(); });
   if (voters == 1)
     return {level::note, "cluster",
             "One member: while it is down, nobody can lock, and its disk is the only one."};
@@ -173,13 +173,14 @@ result<std::vector<finding>> etcd_engine::diagnose(const call& limits) {
   std::vector<member_status> members;
   const question status{method::status, {}};
   for (std::size_t i = 0; i < cluster_->size(); ++i) {
-    member_status one{how_.names[i], {}, {}};
+    member_status member{how_.names[i], {}, {}};
     const auto got = cluster_->run_at(i, status, limits);
     rpc::StatusResponse in;
-    if (got && got->ok() && in.ParseFromString(got->body)) one.said = std::move(in);
-    members.push_back(std::move(one));
+    if (got && got->ok() && in.ParseFromString(got->body)) member.said = std::move(in);
+    members.push_back(std::move(member));
   }
-  if (std::ranges::none_of(members, [](const member_status& one) { return one.said.has_value(); }))
+  if (std::ranges::none_of(members,
+                           [](const member_status& member) { return member.said.has_value(); }))
     return error{errc::unavailable, fmt::format("{}: no member answers.", how_.url)};
   const question alarms{method::alarm, {}}, list{method::members, {}};
   std::vector<nanoseconds> took;

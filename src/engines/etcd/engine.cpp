@@ -98,10 +98,10 @@ result<std::unique_ptr<engine>> etcd_engine::open(const settings& how,
   return std::unique_ptr<engine>{std::move(self)};
 }
 
-// Releases under way hand over first: the end of the session would take their keys, and tell nobody. Whoever still
-// waits is told, then the session is given back, and with it everything that is left.
+// Releases under way hand over first: the end of the session would take their keys, and tell no waiter. Those
+// of ours that still wait are told, then the session is given back, and with it everything that is left.
 etcd_engine::~etcd_engine() {
-  see_off();
+  wait_for_removals();
   if (watch_manager_) watch_manager_->end();
   if (waits_) waits_->look_again_all();
   if (session_) session_->end();

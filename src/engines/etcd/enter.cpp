@@ -9,7 +9,6 @@ namespace {
 
 using standing = queue_entry::standing;
 
-constexpr int rounds = 16;          // against a queue that changes all the time
 constexpr int most_compares = 128;  // in one transaction (--max-txn-ops)
 using no_grants = std::vector<grant>;
 
@@ -18,90 +17,91 @@ using no_grants = std::vector<grant>;
 // ---- the way in
 
 operation<entered> etcd_engine::do_enter(const request& ask, invocation how) {
-  for (int attempt = 0;; ++attempt) {
+  for (int round = 0;; ++round) {
     auto lease = session_->current();
     if (!lease) {
       auto made = co_await session_->ensure(how);
       if (!made) co_return about(std::move(made).error(), ask.name);
       lease = *made;
     }
-    asker who{ask, entries_.find_or_make(ask), {}, *lease};
-    auto inside = ask.replaces != nullptr ? enter_upgrade(who, how) : enter_plainly(who, how);
+    enter_attempt attempt{ask, entries_.find_or_make(ask), {}, *lease};
+    auto inside =
+        ask.replaces != nullptr ? enter_upgrade(attempt, how) : enter_plainly(attempt, how);
     auto out = co_await inside;
     const bool ended = !out && out.error().code() == errc::unavailable && !session_->current();
-    if (!ended || attempt > 0) co_return out;
-    // The session was found to be gone: nothing was put. Once more, with a new one.
+    if (!ended || round > 0) co_return out;
+    // The session was found to be gone: nothing was put. Once more, with a new session.
   }
 }
 
-operation<entered> etcd_engine::enter_plainly(const asker& given, invocation how) {
-  asker who = given;
-  if (++who.attempts > rounds) co_return failed(who, kept_changing(who.ask.name));
-  who.key = name_key(*who.mine, who.ask, who.under, 0);
-  if (is_queued(*who.mine)) {
+operation<entered> etcd_engine::enter_plainly(const enter_attempt& given, invocation how) {
+  enter_attempt attempt = given;
+  if (++attempt.repeats > rounds) co_return failed(attempt, kept_changing(attempt.ask.name));
+  attempt.key = name_key(*attempt.mine, attempt.ask, attempt.under, 0);
+  if (is_queued(*attempt.mine)) {
     // Where do we stand? A question, which costs the cluster less than a transaction that could write.
     const auto sent = clock_.now();
-    auto seen = co_await look(who.ask.name, how);
+    auto seen = co_await look(attempt.ask.name, how);
     if (!seen) co_return std::move(seen).error();  // nothing has changed: core knows that we wait
-    if (who.find_in(seen->of) != nullptr)
-      co_return co_await enter_or_wait(who, std::move(*seen), sent, how);
+    if (attempt.find_in(seen->queue) != nullptr)
+      co_return co_await enter_or_wait(attempt, std::move(*seen), sent, how);
   }
-  const auto leaving = entries_.releasing(who.ask.name);
-  const auto epoch = session_->epoch(who.under.id);
+  const auto leaving = entries_.releasing(attempt.ask.name);
+  const auto epoch = session_->epoch(attempt.under.id);
   const auto sent = clock_.now();
-  auto body = enter_request(who, epoch, leaving);
+  auto body = enter_request(attempt, epoch, leaving);
   begin_sweep(leaving);
-  auto got = co_await transact(std::move(body), who.ask.name, {who.under.id}, how);
+  auto got = co_await transact(std::move(body), attempt.ask.name, {attempt.under.id}, how);
   end_sweep(leaving, got);
-  if (!got) co_return failed(who, std::move(got).error());
-  note_repetition(*who.mine, got->repeated);
+  if (!got) co_return failed(attempt, std::move(got).error());
+  note_repetition(*attempt.mine, got->repeated);
   const auto revision = got->said.header().revision();
   if (got->said.succeeded())
-    co_return granted(who, sent, revision, {static_cast<std::uint64_t>(revision)});
-  auto seen = sight_in(got->said, who.ask.name);
-  for (const auto& one : leaving) {
+    co_return granted(attempt, sent, revision, {static_cast<std::uint64_t>(revision)});
+  auto seen = seen_in(got->said, attempt.ask.name);
+  for (const auto& left : leaving) {
     // Its successor was not known then, or had left.
-    auto called = call_next(who.ask.name, seen.of, one->created, one->granted_at, how);
+    auto called = call_next(attempt.ask.name, seen.queue, left->created, left->granted_at, how);
     static_cast<void>(co_await called);
   }
-  note_epoch(who.under.id, got->said);
-  if (who.find_in(seen.of) == nullptr) {
-    auto cleared = co_await clear_slot(who, seen.of, how);
-    if (!cleared) co_return failed(who, std::move(cleared).error());
-    const bool moved = session_->epoch(who.under.id).modified != epoch.modified;
-    if (moved || *cleared) co_return co_await enter_plainly(who, how);
-    if (!who.ask.wait) co_return co_await enter_without_waiting(who, std::move(seen), how);
+  note_epoch(attempt.under.id, got->said);
+  if (attempt.find_in(seen.queue) == nullptr) {
+    auto cleared = co_await clear_slot(attempt, seen.queue, how);
+    if (!cleared) co_return failed(attempt, std::move(cleared).error());
+    const bool moved = session_->epoch(attempt.under.id).modified != epoch.modified;
+    if (moved || *cleared) co_return co_await enter_plainly(attempt, how);
+    if (!attempt.ask.wait) co_return co_await enter_without_waiting(attempt, std::move(seen), how);
   }
-  co_return co_await enter_or_wait(who, std::move(seen), sent, how);
+  co_return co_await enter_or_wait(attempt, std::move(seen), sent, how);
 }
 
 // Puts the key if nothing else is there. Otherwise it is put to the end of the queue (if we wait), and the queue is
-// read. What we are about to release does not count, and goes; whoever comes first then is told, as by the release
-// itself.
-rpc::TxnRequest etcd_engine::enter_request(const asker& who, const epoch_view& epoch,
+// read. What we are about to release does not count, and goes; the waiter that comes first then is told, as by the
+// release itself.
+rpc::TxnRequest etcd_engine::enter_request(const enter_attempt& attempt, const epoch_view& epoch,
                                            const std::vector<own_entries::ref>& leaving) const {
   const auto sweeps = keys_in(leaving);
-  const auto range = keys_of(how_.root, who.ask.name);
-  const auto value = value_of(*who.mine);
+  const auto range = keys_of(how_.root, attempt.ask.name);
+  const auto value = value_of(*attempt.mine);
   rpc::TxnRequest out;
   expect_nothing(out, range, sweeps);
   expect_modified(out, epoch.key, epoch.modified);
   auto& free = *out.mutable_success();
   auto& taken = *out.mutable_failure();
   add_range(taken, epoch.key);
-  for (const auto& one : sweeps) {
-    add_delete(free, one.key);
-    add_delete(taken, one);
+  for (const auto& key : sweeps) {
+    add_delete(free, key.key);
+    add_delete(taken, key);
   }
-  for (const auto& one : leaving)
-    if (const auto successors = successors_of(*one); !successors.empty())
-      expect_created(add_hand_over(taken, successors, range), one->key, one->created);
-  add_put(free, who.key, value, who.under.id);
-  if (who.ask.wait) {
+  for (const auto& left : leaving)
+    if (const auto successors = successors_of(*left); !successors.empty())
+      expect_created(add_hand_over(taken, successors, range), left->key, left->created);
+  add_put(free, attempt.key, value, attempt.under.id);
+  if (attempt.ask.wait) {
     auto& queue = *taken.Add()->mutable_request_txn();
-    expect_created(queue, who.key, 0);
+    expect_created(queue, attempt.key, 0);
     expect_modified(queue, epoch.key, epoch.modified);
-    add_put(*queue.mutable_success(), who.key, value, who.under.id);
+    add_put(*queue.mutable_success(), attempt.key, value, attempt.under.id);
   }
   add_range(taken, range);
   return out;
@@ -109,107 +109,112 @@ rpc::TxnRequest etcd_engine::enter_request(const asker& who, const epoch_view& e
 
 // ---- where we stand
 
-operation<entered> etcd_engine::enter_or_wait(const asker& who, sight seen, steady_time sent,
-                                              invocation how) {
+operation<entered> etcd_engine::enter_or_wait(const enter_attempt& attempt, seen_queue seen,
+                                              steady_time sent, invocation how) {
   for (int round = 0; round < rounds; ++round) {
-    const auto* own = who.find_in(seen.of);
-    if (own == nullptr) co_return ask_again(who.ask);  // taken away at this very moment
-    note_position(*who.mine, *own);
-    std::vector<const queue_entry*> needed;  // none for the overtaken, who takes a new token
+    const auto* own = attempt.find_in(seen.queue);
+    if (own == nullptr) co_return ask_again(attempt.ask);  // taken away at this very moment
+    note_position(*attempt.mine, *own);
+    std::vector<const queue_entry*>
+        needed;  // none for a waiter that was overtaken and takes a new token
     if (own->stands == standing::holder && !own->overtaken()) {
-      auto out = granted(who, sent, own->created, own->token);
-      note_successors(*who.mine, seen, *own);
+      auto out = granted(attempt, sent, own->created, own->token);
+      note_successors(*attempt.mine, seen, *own);
       co_return out;
     }
     if (own->stands != standing::holder) {
-      if (own->capacity != seen.of.capacity())
-        co_return co_await refuse_capacity(who, seen.of, true, how);
-      if (who.ask.order != queue_order::barging) co_return waiting(who, seen, *own);
-      auto blockers = seen.of.takes_barging(who.ask.weight);
-      if (!blockers || blockers->size() > most_at_once) co_return waiting(who, seen, *own);
+      if (own->capacity != seen.queue.capacity())
+        co_return co_await refuse_capacity(attempt, seen.queue, true, how);
+      if (attempt.ask.order != queue_order::barging) co_return waiting(attempt, seen, *own);
+      auto blockers = seen.queue.takes_barging(attempt.ask.weight);
+      if (!blockers || blockers->size() > most_at_once) co_return waiting(attempt, seen, *own);
       needed = std::move(*blockers);
     }
-    auto in = co_await step_in(who, seen, needed, how);
-    if (!in) co_return failed(who, std::move(in).error());
+    auto in = co_await enter_by_mark(attempt, seen, needed, how);
+    if (!in) co_return failed(attempt, std::move(in).error());
     if (*in) co_return **in;
   }
-  co_return ask_again(who.ask);
+  co_return ask_again(attempt.ask);
 }
 
 // Without waiting: our key is not in the queue, and comes into it only if that means that we hold.
-operation<entered> etcd_engine::enter_without_waiting(const asker& who, sight seen,
+operation<entered> etcd_engine::enter_without_waiting(const enter_attempt& attempt, seen_queue seen,
                                                       invocation how) {
   for (int round = 0; round < rounds; ++round) {
-    if (!seen.of.empty() && who.ask.capacity != seen.of.capacity())
-      co_return co_await refuse_capacity(who, seen.of, false, how);
+    if (!seen.queue.empty() && attempt.ask.capacity != seen.queue.capacity())
+      co_return co_await refuse_capacity(attempt, seen.queue, false, how);
     std::optional<std::vector<const queue_entry*>> needed;
-    if (seen.of.takes(who.ask.weight)) {
+    if (seen.queue.takes(attempt.ask.weight)) {
       needed.emplace();
-    } else if (who.ask.order == queue_order::barging) {
-      needed = seen.of.takes_barging(who.ask.weight);
+    } else if (attempt.ask.order == queue_order::barging) {
+      needed = seen.queue.takes_barging(attempt.ask.weight);
     }
     if (!needed || needed->size() > most_at_once) break;
-    auto in = co_await step_in(who, seen, *needed, how);
-    if (!in) co_return failed(who, std::move(in).error());
+    auto in = co_await enter_by_mark(attempt, seen, *needed, how);
+    if (!in) co_return failed(attempt, std::move(in).error());
     if (*in) co_return **in;
   }
-  auto doubted = co_await end_late_requests(who.mine, how);
+  auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_plainly(who, how);
-  forget(who.mine, true);
+  if (*doubted) co_return co_await enter_plainly(attempt, how);
+  forget(attempt.mine, true);
   co_return entered{};
 }
 
 // ---- by a mark
 
-operation<std::optional<entered>> etcd_engine::step_in(
-    const asker& who, sight& seen, const std::vector<const queue_entry*>& needed, invocation how) {
+operation<std::optional<entered>> etcd_engine::enter_by_mark(
+    const enter_attempt& attempt, seen_queue& seen, const std::vector<const queue_entry*>& needed,
+    invocation how) {
   using outcome = std::optional<entered>;
-  if (seen.of.untouched().size() > most_at_once) {
-    if (auto some = co_await touch_some(who, seen, how); !some) co_return std::move(some).error();
-    auto again = co_await look(who.ask.name, how);
+  if (seen.queue.untouched().size() > most_at_once) {
+    if (auto some = co_await touch_some(attempt, seen, how); !some)
+      co_return std::move(some).error();
+    auto again = co_await look(attempt.ask.name, how);
     if (!again) co_return std::move(again).error();
     seen = std::move(*again);
     co_return outcome{};
   }
-  const auto* own = who.find_in(seen.of);
+  const auto* own = attempt.find_in(seen.queue);
   const auto created = own == nullptr ? 0 : own->created;
-  const auto range = keys_of(how_.root, who.ask.name);
-  const auto epoch = session_->epoch(who.under.id);
+  const auto range = keys_of(how_.root, attempt.ask.name);
+  const auto epoch = session_->epoch(attempt.under.id);
   rpc::TxnRequest out;
-  expect_created(out, who.key, created);
+  expect_created(out, attempt.key, created);
   expect_modified(out, epoch.key, epoch.modified);
   expect_unchanged(out, range, seen.revision);
-  for (const auto* one : needed) expect_created(out, one->key, one->created);
+  for (const auto* entry : needed) expect_created(out, entry->key, entry->created);
   marks with;
   with.granted = true;
-  add_put(*out.mutable_success(), who.key, value_of(*who.mine, with), who.under.id);
-  for (const auto* one : seen.of.untouched())
-    if (one != own) add_touch(*out.mutable_success(), {one->key, one->created});
+  add_put(*out.mutable_success(), attempt.key, value_of(*attempt.mine, with), attempt.under.id);
+  for (const auto* waiter : seen.queue.untouched())
+    if (waiter != own) add_touch(*out.mutable_success(), {waiter->key, waiter->created});
   add_range(*out.mutable_failure(), epoch.key);
   add_range(*out.mutable_failure(), range);
   const auto sent = clock_.now();
-  auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
+  auto got = co_await transact(std::move(out), attempt.ask.name, {attempt.under.id}, how);
   if (!got) co_return std::move(got).error();
-  note_repetition(*who.mine, got->repeated);
+  note_repetition(*attempt.mine, got->repeated);
   const auto revision = got->said.header().revision();
   if (got->said.succeeded())
-    co_return outcome{granted(who, sent, created == 0 ? revision : created,
+    co_return outcome{granted(attempt, sent, created == 0 ? revision : created,
                               {static_cast<std::uint64_t>(revision)})};
-  note_epoch(who.under.id, got->said);
-  seen = sight_in(got->said, who.ask.name);
-  own = who.find_in(seen.of);
+  note_epoch(attempt.under.id, got->said);
+  seen = seen_in(got->said, attempt.ask.name);
+  own = attempt.find_in(seen.queue);
   if (own == nullptr || !own->entered) co_return outcome{};
-  co_return outcome{granted(who, sent, own->created, own->token)};  // an earlier try of this was it
+  co_return outcome{
+      granted(attempt, sent, own->created, own->token)};  // an earlier try of this was it
 }
 
 // More waiters than go into one transaction: their keys are touched before, some at a time.
-operation<void> etcd_engine::touch_some(const asker& who, const sight& seen, invocation how) {
+operation<void> etcd_engine::touch_some(const enter_attempt& attempt, const seen_queue& seen,
+                                        invocation how) {
   rpc::TxnRequest out;
-  const auto all = seen.of.untouched();
+  const auto all = seen.queue.untouched();
   for (std::size_t i = 0; i < most_at_once; ++i)
     add_touch(*out.mutable_success(), {all[i]->key, all[i]->created});
-  auto got = co_await transact(std::move(out), who.ask.name, {}, how);
+  auto got = co_await transact(std::move(out), attempt.ask.name, {}, how);
   if (!got) co_return std::move(got).error();
   co_return result<void>{};
 }
@@ -220,7 +225,7 @@ operation<std::vector<grant>> etcd_engine::do_enter_all(std::span<const request>
                                                         invocation how) {
   for (const auto& ask : asks)
     if (ask.mode != lock_mode::exclusive || ask.replaces != nullptr) co_return no_grants{};
-  for (int attempt = 0; attempt < rounds; ++attempt) {
+  for (int round = 0; round < rounds; ++round) {
     auto in = co_await try_enter_all(asks, how);
     if (!in) co_return std::move(in).error();
     if (*in) co_return std::move(**in);
@@ -229,26 +234,27 @@ operation<std::vector<grant>> etcd_engine::do_enter_all(std::span<const request>
 }
 
 // One transaction that puts all keys if nothing lies under any of the names.
-rpc::TxnRequest etcd_engine::enter_all_request(std::span<const asker> all, const lease_view& under,
+rpc::TxnRequest etcd_engine::enter_all_request(std::span<const enter_attempt> all,
+                                               const lease_view& under,
                                                std::vector<own_entries::ref>& leaving) const {
   const auto epoch = session_->epoch(under.id);
   rpc::TxnRequest out;
   expect_modified(out, epoch.key, epoch.modified);
   add_range(*out.mutable_failure(), epoch.key);
-  for (const auto& who : all) {
-    const auto releasing = entries_.releasing(who.ask.name);
+  for (const auto& attempt : all) {
+    const auto releasing = entries_.releasing(attempt.ask.name);
     leaving.insert(leaving.end(), releasing.begin(), releasing.end());
     const auto sweeps = keys_in(releasing);
-    expect_nothing(out, keys_of(how_.root, who.ask.name), sweeps);
-    for (const auto& one : sweeps) add_delete(*out.mutable_success(), one.key);
-    add_put(*out.mutable_success(), who.key, value_of(*who.mine), under.id);
-    add_range(*out.mutable_failure(), who.key);
+    expect_nothing(out, keys_of(how_.root, attempt.ask.name), sweeps);
+    for (const auto& key : sweeps) add_delete(*out.mutable_success(), key.key);
+    add_put(*out.mutable_success(), attempt.key, value_of(*attempt.mine), under.id);
+    add_range(*out.mutable_failure(), attempt.key);
   }
   return out;
 }
 
 // What its answer grants: all of them, or none. An earlier try of the same request may have been carried out.
-result<std::vector<grant>> etcd_engine::read_all_entered(std::span<const asker> all,
+result<std::vector<grant>> etcd_engine::read_all_entered(std::span<const enter_attempt> all,
                                                          const rpc::TxnResponse& said,
                                                          steady_time sent) {
   std::vector<grant> out;
@@ -268,7 +274,7 @@ result<std::vector<grant>> etcd_engine::read_all_entered(std::span<const asker> 
   if (out.empty() || out.size() == all.size()) return out;
   const error why{errc::outcome_unknown,
                   fmt::format("{}: only some of the locks are there.", how_.url)};
-  for (const auto& who : all) static_cast<void>(failed(who, why));
+  for (const auto& attempt : all) static_cast<void>(failed(attempt, why));
   return why;
 }
 
@@ -278,15 +284,15 @@ operation<std::optional<std::vector<grant>>> etcd_engine::try_enter_all(
   using outcome = std::optional<std::vector<grant>>;
   auto lease = co_await session_->ensure(how);
   if (!lease) co_return std::move(lease).error();
-  std::vector<asker> all;
+  std::vector<enter_attempt> all;
   for (const auto& ask : asks) {
-    auto& who = all.emplace_back(asker{ask, entries_.find_or_make(ask), {}, *lease});
-    who.key = name_key(*who.mine, ask, *lease, 0);
+    auto& attempt = all.emplace_back(enter_attempt{ask, entries_.find_or_make(ask), {}, *lease});
+    attempt.key = name_key(*attempt.mine, ask, *lease, 0);
   }
   std::vector<own_entries::ref> leaving;
   auto body = enter_all_request(all, *lease, leaving);
   if (body.compare_size() > most_compares) {
-    for (const auto& who : all) forget(who.mine, true);
+    for (const auto& attempt : all) forget(attempt.mine, true);
     co_return outcome{no_grants{}};
   }
   const auto sent = clock_.now();
@@ -294,22 +300,22 @@ operation<std::optional<std::vector<grant>>> etcd_engine::try_enter_all(
   auto got = co_await transact(std::move(body), asks.front().name, {lease->id}, how);
   end_sweep(leaving, got);
   if (!got) {
-    for (const auto& who : all) static_cast<void>(failed(who, got.error()));
+    for (const auto& attempt : all) static_cast<void>(failed(attempt, got.error()));
     co_return std::move(got).error();
   }
-  for (const auto& who : all) note_repetition(*who.mine, got->repeated);
+  for (const auto& attempt : all) note_repetition(*attempt.mine, got->repeated);
   auto in = read_all_entered(all, got->said, sent);
   if (!in) co_return std::move(in).error();
   if (!in->empty()) co_return outcome{std::move(*in)};
   note_epoch(lease->id, got->said);
   bool doubted = false;
-  for (const auto& who : all) {
-    auto any = co_await end_late_requests(who.mine, how);
+  for (const auto& attempt : all) {
+    auto any = co_await end_late_requests(attempt.mine, how);
     if (!any) co_return std::move(any).error();
     doubted = doubted || *any;
   }
   if (doubted) co_return outcome{};
-  for (const auto& who : all) forget(who.mine, true);
+  for (const auto& attempt : all) forget(attempt.mine, true);
   co_return outcome{no_grants{}};  // or the epoch has moved: one after the other will do
 }
 

@@ -32,4 +32,15 @@ error about(error why, std::string_view name);
 // Nothing was to be changed, so nothing is unknown.
 error as_reading(error why);
 
+// The answer to a question that changes nothing.
+template <class Message>
+result<Message> read_reply(const result<grpc::reply>& got, std::string_view name,
+                           std::string_view store) {
+  if (!got) return as_reading(about(got.error(), name));
+  if (!got->ok()) return as_reading(status_error(*got, name, store));
+  Message out;
+  if (!out.ParseFromString(got->body)) return unexpected_answer(name, store);
+  return out;
+}
+
 }  // namespace holdfast::engines::etcd

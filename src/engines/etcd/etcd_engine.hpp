@@ -1,7 +1,7 @@
 // The verbs on etcd.
 //
 // Acquire, free: one transaction puts our key if nothing lies under the name. Taken: the same transaction puts it all
-// the same, and reads the queue; who holds follows from the order of creation (lock_queue.hpp). Release: one
+// the same, and reads the queue; which keys hold follows from the order of creation (lock_queue.hpp). Release: one
 // transaction deletes the key if it is still the one we created. Waiters look at the queue by a watch
 // (watch_manager.hpp). Everything lies under the client's lease (session.hpp).
 //
@@ -49,17 +49,18 @@ class etcd_engine final : public remote_engine, private session_listener {
   etcd_engine(const settings& how, const engine_config& config);
 
   // A queue as it was read, and when.
-  struct sight {
-    lock_queue of;
+  struct seen_queue {
+    lock_queue queue;
     std::int64_t revision = 0;
   };
-  // Who asks, in which entry, and under which lease.
-  struct asker {
+  static constexpr int rounds = 16;  // against a queue that changes all the time
+  // One enter: what is asked for, in which entry, and under which lease.
+  struct enter_attempt {
     const request& ask;
     own_entries::ref mine;
     std::string key;
     lease_view under;
-    int attempts = 0;
+    int repeats = 0;
 
     // Its key in what was seen. A key of that name that another owner has put is not it: see clear_slot().
     const queue_entry* find_in(const lock_queue& seen) const noexcept {
@@ -86,15 +87,17 @@ class etcd_engine final : public remote_engine, private session_listener {
   }
 
   // enter.cpp
-  operation<entered> enter_plainly(const asker& who, invocation how);
-  operation<entered> enter_without_waiting(const asker& who, sight seen, invocation how);
-  operation<entered> enter_upgrade(const asker& who, invocation how);
-  operation<entered> enter_or_wait(const asker& who, sight seen, steady_time sent, invocation how);
+  operation<entered> enter_plainly(const enter_attempt& attempt, invocation how);
+  operation<entered> enter_without_waiting(const enter_attempt& attempt, seen_queue seen,
+                                           invocation how);
+  operation<entered> enter_upgrade(const enter_attempt& attempt, invocation how);
+  operation<entered> enter_or_wait(const enter_attempt& attempt, seen_queue seen, steady_time sent,
+                                   invocation how);
   operation<std::optional<std::vector<grant>>> try_enter_all(std::span<const request> asks,
                                                              invocation how);
-  rpc::TxnRequest enter_all_request(std::span<const asker> all, const lease_view& under,
+  rpc::TxnRequest enter_all_request(std::span<const enter_attempt> all, const lease_view& under,
                                     std::vector<own_entries::ref>& leaving) const;
-  result<std::vector<grant>> read_all_entered(std::span<const asker> all,
+  result<std::vector<grant>> read_all_entered(std::span<const enter_attempt> all,
                                               const rpc::TxnResponse& said, steady_time sent);
   error kept_changing(std::string_view name) const;
   operation<void> release_unlisted(std::string_view name, owner_id owner, invocation how);
@@ -103,25 +106,25 @@ class etcd_engine final : public remote_engine, private session_listener {
 
   // Enters by a mark, if nothing has changed since it was seen that it may; `needed` are the keys that must still be
   // there. Not granted, and `seen` anew: it has changed.
-  operation<std::optional<entered>> step_in(const asker& who, sight& seen,
-                                            const std::vector<const queue_entry*>& needed,
-                                            invocation how);
-  operation<void> touch_some(const asker& who, const sight& seen, invocation how);
-  operation<bool> queue_upgrade(const asker& who, const own_entry& old, invocation how);
-  operation<entered> refuse_capacity(const asker& who, const lock_queue& seen, bool queued,
-                                     invocation how);
+  operation<std::optional<entered>> enter_by_mark(const enter_attempt& attempt, seen_queue& seen,
+                                                  const std::vector<const queue_entry*>& needed,
+                                                  invocation how);
+  operation<void> touch_some(const enter_attempt& attempt, const seen_queue& seen, invocation how);
+  operation<bool> queue_upgrade(const enter_attempt& attempt, const own_entry& old, invocation how);
+  operation<entered> refuse_capacity(const enter_attempt& attempt, const lock_queue& seen,
+                                     bool queued, invocation how);
   operation<void> remove(std::string_view name, std::vector<stored> keys, invocation how);
-  // Was there a key in our slot that an earlier owner of ours had put? It is gone now: nobody inherits it.
-  operation<bool> clear_slot(const asker& who, const lock_queue& seen, invocation how);
-  class farewell;
-  void see_off() noexcept;  // waits for those who are on their way out, but not for long
+  // Was there a key in our slot that an earlier owner of ours had put? It is gone now: no later owner has it.
+  operation<bool> clear_slot(const enter_attempt& attempt, const lock_queue& seen, invocation how);
+  class removal;
+  void wait_for_removals() noexcept;  // but not for long
 
-  // handover.cpp
-  void note_successors(own_entry& holder, const sight& seen, const queue_entry& own);
+  // hand_over.cpp
+  void note_successors(own_entry& holder, const seen_queue& seen, const queue_entry& own);
   std::vector<successor> successors_of(const own_entry& holder) const;
   operation<void> find_successors(own_entries::ref holder, invocation how);
-  // Tells the one behind the key that was created at `after`, and is gone or holds no longer, if it may be asleep: it
-  // came before `until`.
+  // Tells the waiter behind the key that was created at `after`, and is gone or holds no longer, if it may be passive:
+  // it came before `until`.
   static constexpr auto anybody = std::numeric_limits<std::int64_t>::max();
   operation<void> call_next(std::string_view name, const lock_queue& seen, std::int64_t after,
                             std::int64_t until, invocation how);
@@ -143,7 +146,7 @@ class etcd_engine final : public remote_engine, private session_listener {
   };
   operation<txn_answer> transact(rpc::TxnRequest what, std::string_view name, txn_options with,
                                  invocation how);
-  operation<sight> look(std::string_view name, invocation how);
+  operation<seen_queue> look(std::string_view name, invocation how);
   using times_left = std::map<std::int64_t, nanoseconds>;  // of leases
   operation<times_left> remaining(std::vector<std::int64_t> leases, invocation how);
   operation<std::int64_t> counter_lease(nanoseconds keep, invocation how);
@@ -156,15 +159,16 @@ class etcd_engine final : public remote_engine, private session_listener {
   void note_position(own_entry& mine, const queue_entry& own);
   void begin_sweep(const std::vector<own_entries::ref>& leaving);
   void end_sweep(const std::vector<own_entries::ref>& leaving, const result<txn_answer>& got);
-  rpc::TxnRequest enter_request(const asker& who, const epoch_view& epoch,
+  rpc::TxnRequest enter_request(const enter_attempt& attempt, const epoch_view& epoch,
                                 const std::vector<own_entries::ref>& leaving) const;
-  sight sight_in(const rpc::TxnResponse& said, std::string_view name) const;
-  entered granted(const asker& who, steady_time sent, std::int64_t created, fencing_token token);
-  entered waiting(const asker& who, const sight& seen, const queue_entry& own);
+  seen_queue seen_in(const rpc::TxnResponse& said, std::string_view name) const;
+  entered granted(const enter_attempt& attempt, steady_time sent, std::int64_t created,
+                  fencing_token token);
+  entered waiting(const enter_attempt& attempt, const seen_queue& seen, const queue_entry& own);
   entered ask_again(const request& ask) const;
   grant as_grant(std::string_view name, own_entry& of, const lease_view& under,
                  steady_time sent) const;
-  error failed(const asker& who, error why);
+  error failed(const enter_attempt& attempt, error why);
   error gone(std::string_view name) const;
   // `is_gone`: from the store, too.
   void forget(const own_entries::ref& which, bool is_gone = false);
@@ -185,9 +189,9 @@ class etcd_engine final : public remote_engine, private session_listener {
   capabilities caps_;
   std::unique_ptr<cluster> cluster_;
   own_entries entries_;
-  std::mutex parting_;
-  std::condition_variable parted_;
-  std::size_t leaving_ = 0;  // verbs that take a key away, under way
+  std::mutex removals_guard_;
+  std::condition_variable removals_done_;
+  std::size_t removals_ = 0;  // verbs that take a key away, under way
   std::unique_ptr<session> session_;
   std::unique_ptr<wait_registry> waits_;
   std::unique_ptr<watch_manager> watch_manager_;

@@ -22,7 +22,7 @@ std::int64_t wall_ms() {
 
 }  // namespace
 
-// The key of this owner under this lease. It keeps the one that it has, so that asking again is asking for the same.
+// The key of this owner under this lease. It keeps the key that it has, so that asking again is asking for the same.
 std::string etcd_engine::name_key(own_entry& mine, const request& ask, const lease_view& under,
                                   std::int64_t replaces) {
   const auto lock = entries_.lock();
@@ -68,7 +68,7 @@ bool etcd_engine::is_queued(const own_entry& mine) const {
   return mine.is == own_entry::state::waiting;
 }
 
-// It is in the queue: from here on nobody may forget it without taking it out.
+// It is in the queue: from here on it is not forgotten without being taken out.
 void etcd_engine::note_position(own_entry& mine, const queue_entry& own) {
   const auto lock = entries_.lock();
   mine.created = own.created;
@@ -77,13 +77,13 @@ void etcd_engine::note_position(own_entry& mine, const queue_entry& own) {
   mine.since = clock_.now();
 }
 
-etcd_engine::sight etcd_engine::sight_in(const rpc::TxnResponse& said,
-                                         std::string_view name) const {
-  sight out;
+etcd_engine::seen_queue etcd_engine::seen_in(const rpc::TxnResponse& said,
+                                             std::string_view name) const {
+  seen_queue out;
   out.revision = said.header().revision();
   if (said.responses_size() == 0) return out;
   const auto& last = said.responses(said.responses_size() - 1).response_range();
-  out.of = queue_in(last.kvs(), keys_of(how_.root, name));
+  out.queue = queue_in(last.kvs(), keys_of(how_.root, name));
   return out;
 }
 
@@ -102,44 +102,45 @@ grant etcd_engine::as_grant(std::string_view name, own_entry& of, const lease_vi
   return out;
 }
 
-entered etcd_engine::granted(const asker& who, steady_time sent, std::int64_t created,
+entered etcd_engine::granted(const enter_attempt& attempt, steady_time sent, std::int64_t created,
                              fencing_token token) {
   entered out;
   out.what = entered::kind::granted;
   {
     const auto lock = entries_.lock();
-    auto& mine = *who.mine;
-    if (mine.key.empty() || mine.lease != who.under.id)
-      return ask_again(who.ask);  // lost meanwhile
+    auto& mine = *attempt.mine;
+    if (mine.key.empty() || mine.lease != attempt.under.id)
+      return ask_again(attempt.ask);  // lost meanwhile
     if (mine.is != own_entry::state::holding) mine.since = clock_.now();
     mine.is = own_entry::state::holding;
     mine.created = created;
     mine.token = token;
-    mine.mode = who.ask.mode;
-    mine.weight = who.ask.weight;
+    mine.mode = attempt.ask.mode;
+    mine.weight = attempt.ask.weight;
     mine.granted_at = static_cast<std::int64_t>(token.value);
     mine.successors.clear();
     mine.more_successors = token.value != static_cast<std::uint64_t>(created) && !mine.over;
     if (mine.over) mine.over->covered = true;
-    out.granted = as_grant(who.ask.name, mine, who.under, sent);
+    out.granted = as_grant(attempt.ask.name, mine, attempt.under, sent);
   }
-  waits_->forget(who.ask.owner.sequence);
-  watch_manager_->attend();
+  waits_->forget(attempt.ask.owner.sequence);
+  watch_manager_->plan_tick();
   return out;
 }
 
-entered etcd_engine::waiting(const asker& who, const sight& seen, const queue_entry& own) {
+entered etcd_engine::waiting(const enter_attempt& attempt, const seen_queue& seen,
+                             const queue_entry& own) {
   entered out;
   out.what = entered::kind::waiting;
-  out.waiting = ticket{who.ask.name, who.ask.owner, 0, clock_.now() + recheck_after};
+  out.waiting = ticket{attempt.ask.name, attempt.ask.owner, 0, clock_.now() + recheck_after};
   const auto lock = entries_.lock();
-  auto& mine = *who.mine;
+  auto& mine = *attempt.mine;
   if (mine.is != own_entry::state::waiting) mine.since = clock_.now();
   mine.is = own_entry::state::waiting;
   mine.created = own.created;
   mine.looked = seen.revision;
-  mine.may_sleep = !mine.over && seen.of.may_sleep(own);
-  const auto* before = seen.of.just_before(own);
+  mine.may_be_passive = !mine.over && seen.queue.may_be_passive(own);
+  const auto* before = seen.queue.just_before(own);
   mine.before = before == nullptr ? stored{} : stored{before->key, before->created};
   return out;
 }
@@ -153,44 +154,46 @@ entered etcd_engine::ask_again(const request& ask) const {
 
 // A request failed. The entry goes only if nothing of it is, or may yet come, into the store; otherwise core, which
 // would take a certain failure for just that, is told to ask.
-error etcd_engine::failed(const asker& who, error why) {
+error etcd_engine::failed(const enter_attempt& attempt, error why) {
   const auto lock = entries_.lock();
-  if (!why.is_not_done()) who.mine->in_doubt = true;
-  if (who.mine->is != own_entry::state::asking || may_have_late_requests(*who.mine))
+  if (!why.is_not_done()) attempt.mine->in_doubt = true;
+  if (attempt.mine->is != own_entry::state::asking || may_have_late_requests(*attempt.mine))
     return {errc::outcome_unknown, why.message()};
-  entries_.drop(*who.mine, true);
+  entries_.drop(*attempt.mine, true);
   return why;
 }
 
-// For as long as it is free: the slot is ours, so whoever put that has gone, and its request came late or was not
-// cleared up.
-operation<bool> etcd_engine::clear_slot(const asker& who, const lock_queue& seen, invocation how) {
-  const auto* left = seen.find(who.key);
-  if (left == nullptr || left->owner == who.ask.owner) co_return false;
+// For as long as it is free: the slot is ours, so the owner that put that key has gone, and its request came late or
+// was not cleared up.
+operation<bool> etcd_engine::clear_slot(const enter_attempt& attempt, const lock_queue& seen,
+                                        invocation how) {
+  const auto* left = seen.find(attempt.key);
+  if (left == nullptr || left->owner == attempt.ask.owner) co_return false;
   std::vector<stored> keys{{left->key, left->created}};
-  if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
+  if (auto away = co_await remove(attempt.ask.name, std::move(keys), how); !away)
     co_return std::move(away).error();
   co_return true;
 }
 
-operation<entered> etcd_engine::refuse_capacity(const asker& who, const lock_queue& seen,
-                                                bool queued, invocation how) {
+operation<entered> etcd_engine::refuse_capacity(const enter_attempt& attempt,
+                                                const lock_queue& seen, bool queued,
+                                                invocation how) {
   const not_done why{
       errc::misconfigured,
       fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
                   "for; all users of a name must agree on its kind and its permits.",
-                  support::quoted(who.ask.name), how_.url, seen.capacity(), who.ask.weight,
-                  who.ask.capacity)};
-  auto doubted = co_await end_late_requests(who.mine, how);
+                  support::quoted(attempt.ask.name), how_.url, seen.capacity(), attempt.ask.weight,
+                  attempt.ask.capacity)};
+  auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_plainly(who, how);
+  if (*doubted) co_return co_await enter_plainly(attempt, how);
   if (queued) {
     std::vector<stored> keys;
-    if (const auto* own = who.find_in(seen)) keys.push_back({own->key, own->created});
-    if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
-      co_return failed(who, std::move(away).error());
+    if (const auto* own = attempt.find_in(seen)) keys.push_back({own->key, own->created});
+    if (auto away = co_await remove(attempt.ask.name, std::move(keys), how); !away)
+      co_return failed(attempt, std::move(away).error());
   }
-  forget(who.mine, true);
+  forget(attempt.mine, true);
   co_return why;
 }
 

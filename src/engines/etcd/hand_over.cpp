@@ -1,7 +1,7 @@
-// Handing over to the next one, who may be looking at nothing but its own key (lock_queue.hpp).
+// Handing over to the next waiter, which may be watching nothing but its own key (lock_queue.hpp).
 //
-// Whoever leaves the queue in another way than by a release that hands over calls the one behind it: a waiter that
-// gives up, a holder that shrinks or is broken. Should that fail, or its client die, the one behind notices by
+// A client that leaves the queue in another way than by a release that hands over calls the waiter behind it: when a
+// waiter gives up, a holder shrinks or is broken. Should that fail, or the client die, the waiter behind notices by
 // itself, a second later at most (watch_manager.hpp).
 #include "engines/etcd/etcd_engine.hpp"
 
@@ -12,10 +12,11 @@ namespace holdfast::engines::etcd {
 
 using standing = queue_entry::standing;
 
-void etcd_engine::note_successors(own_entry& holder, const sight& seen, const queue_entry& own) {
+void etcd_engine::note_successors(own_entry& holder, const seen_queue& seen,
+                                  const queue_entry& own) {
   const auto lock = entries_.lock();
   holder.granted_at = seen.revision;
-  learn_successors(holder, seen.of, own);
+  learn_successors(holder, seen.queue, own);
 }
 
 std::vector<successor> etcd_engine::successors_of(const own_entry& holder) const {
@@ -34,19 +35,19 @@ operation<void> etcd_engine::find_successors(own_entries::ref holder, invocation
     if (known || holder->mode != lock_mode::exclusive) co_return result<void>{};
   }
   auto seen = co_await look(holder->name, how);
-  const auto* own = seen ? seen->of.find(holder->key) : nullptr;
+  const auto* own = seen ? seen->queue.find(holder->key) : nullptr;
   if (own == nullptr) co_return result<void>{};  // or a later request of ours has taken it along
   const auto lock = entries_.lock();
-  learn_successors(*holder, seen->of, *own);
+  learn_successors(*holder, seen->queue, *own);
   co_return result<void>{};
 }
 
 operation<void> etcd_engine::call_next(std::string_view name, const lock_queue& seen,
                                        std::int64_t after, std::int64_t until, invocation how) {
   const auto* next = seen.first_after(after);
-  // Nobody need be called whom the one before it will hand over to.
-  const bool asleep =
-      next != nullptr && next->created < until && next->may_inherit() && !seen.may_sleep(*next);
+  // A waiter need not be called if the entry before it will hand over to it.
+  const bool asleep = next != nullptr && next->created < until && next->takes_hand_over() &&
+                      !seen.may_be_passive(*next);
   if (!asleep) co_return result<void>{};
   rpc::TxnRequest out;
   if (next->stands == standing::holder || next->overtaken()) {

@@ -1,10 +1,10 @@
 // Requests that were given up, or sent twice, and may yet be carried out: whatever they would put must not come when
-// nobody knows of it any more. See epoch_view.
+// this client has forgotten it. See epoch_view.
 #include "engines/etcd/etcd_engine.hpp"
 
 namespace holdfast::engines::etcd {
 
-// Whoever compares the epoch reads it first of all when it has moved.
+// A request that compares the epoch reads it first of all when it has moved.
 void etcd_engine::note_epoch(std::int64_t lease, const rpc::TxnResponse& said) {
   if (said.responses_size() == 0) return;
   const auto& seen = said.responses(0).response_range();
@@ -46,7 +46,8 @@ operation<bool> etcd_engine::end_late_requests(own_entries::ref mine, invocation
     if (is_current && !in.succeeded()) note_epoch(lease, in);
   }
   const auto lock = entries_.lock();
-  for (auto* one = mine.get(); one != nullptr; one = one->over.get()) one->in_doubt = false;
+  for (auto* entry = mine.get(); entry != nullptr; entry = entry->over.get())
+    entry->in_doubt = false;
   co_return true;
 }
 

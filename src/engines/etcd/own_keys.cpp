@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 constexpr auto young = 150ms;
 constexpr auto pace = 100ms;
 constexpr auto check_again_after = 200ms;
+constexpr auto answered_within = 3s;
 
 }  // namespace
 
@@ -26,32 +27,12 @@ class watch_manager::own_key final : private watcher {
  private:
   void on_watching(std::int64_t) noexcept override { in_.check_soon(*this); }
   void on_events(const rpc::WatchResponse& what) noexcept override {
-    for (const auto& one : what.events())
-      if (one.type() == rpc::Event::DELETE) return in_.is_missing(own_entries::ref{holder_});
+    for (const auto& event : what.events())
+      if (event.type() == rpc::Event::DELETE) return in_.is_missing(own_entries::ref{holder_});
   }
   watch_manager& in_;
   const own_entries::ref holder_;
   watches::id id_ = 0;
-};
-
-// Are these keys still there? One question for many.
-class watch_manager::checking final : public cluster::handler {
- public:
-  checking(watch_manager& to, std::vector<std::uint64_t> asked, const rpc::TxnRequest& body)
-      : to_(to), asked_(std::move(asked)), what_{method::txn, bytes_of(body)} {
-    limits_.deadline = std::chrono::steady_clock::now() + 3s;
-  }
-  void go() noexcept { to_.cluster_.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer said) noexcept override {
-    to_.checked(asked_, said);
-    delete this;
-  }
-  watch_manager& to_;
-  const std::vector<std::uint64_t> asked_;
-  const question what_;
-  call limits_;
 };
 
 watch_manager::watch_manager(cluster& with, const session& under, own_entries& entries,
@@ -70,10 +51,10 @@ void watch_manager::end() noexcept {
   run_there(cluster_.driver(), [this] {
     ending_ = true;
     own_keys_.clear();
-    before_.clear();
-    for (auto& [topic, one] : caches_) one->end();
+    predecessors_.clear();
+    for (auto& [topic, copy] : caches_) copy->end();
     caches_.clear();
-    for (auto& [name, one] : own_queues_) one.copy->end();
+    for (auto& [name, own] : own_queues_) own.copy->end();
     own_queues_.clear();
     waiters_.clear();
     passive_waiters_.clear();
@@ -83,23 +64,24 @@ void watch_manager::end() noexcept {
 
 // ---- time
 
-void watch_manager::attend() {
-  if (attending_.exchange(true, std::memory_order_relaxed)) return;
+void watch_manager::plan_tick() {
+  if (tick_planned_.exchange(true, std::memory_order_relaxed)) return;
   cluster_.driver().at(std::chrono::steady_clock::now() + pace, [this] { tick(); });
 }
 
 void watch_manager::tick() {
   if (ending_) return;
-  attending_.store(false, std::memory_order_relaxed);
+  tick_planned_.store(false, std::memory_order_relaxed);
   tend_holders();
   tend_caches();
   tend_passive_waiters();
-  bool busy = !caches_.empty() || !own_queues_.empty() || !own_keys_.empty() || !before_.empty();
+  bool busy =
+      !caches_.empty() || !own_queues_.empty() || !own_keys_.empty() || !predecessors_.empty();
   if (!busy) {
     const auto lock = entries_.lock();
     busy = !entries_.all().empty();
   }
-  if (busy) attend();
+  if (busy) plan_tick();
 }
 
 void watch_manager::tend_holders() {
@@ -107,25 +89,25 @@ void watch_manager::tend_holders() {
   std::vector<own_entries::ref> over, grown;
   {
     const auto lock = entries_.lock();
-    for (const auto& [number, one] : entries_.all()) {
-      if (one->is != own_entry::state::holding || one->covered) continue;
-      if (now >= one->until) {
-        over.push_back(one);
-      } else if (!one->watched && now - one->since >= young) {
-        grown.push_back(one);
+    for (const auto& [number, mine] : entries_.all()) {
+      if (mine->is != own_entry::state::holding || mine->covered) continue;
+      if (now >= mine->until) {
+        over.push_back(mine);
+      } else if (!mine->watched && now - mine->since >= young) {
+        grown.push_back(mine);
       }
     }
-    std::erase_if(own_keys_, [&](const auto& one) {
-      const auto at = entries_.all().find(one.first);
-      return at == entries_.all().end() || at->second != one.second->holder() ||
+    std::erase_if(own_keys_, [&](const auto& watched) {
+      const auto at = entries_.all().find(watched.first);
+      return at == entries_.all().end() || at->second != watched.second->holder() ||
              at->second->is != own_entry::state::holding;
     });
   }
-  for (const auto& one : over) ttl_is_over(one);
-  for (const auto& one : grown) watch_own_key(one);
+  for (const auto& holder : over) ttl_is_over(holder);
+  for (const auto& holder : grown) watch_own_key(holder);
 }
 
-// Nobody renewed it, so core has given it up, and cannot or will not say so: what the store shows must not outlive
+// It was not renewed, so core has given it up, and cannot or will not say so: what the store shows must not outlive
 // that.
 void watch_manager::ttl_is_over(const own_entries::ref& holder) {
   std::vector<stored> keys;
@@ -133,7 +115,8 @@ void watch_manager::ttl_is_over(const own_entries::ref& holder) {
     const auto lock = entries_.lock();
     if (holder->is != own_entry::state::holding) return;
     keys = keys_in({holder});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) entries_.drop(*one);
+    for (auto* entry = holder.get(); entry != nullptr; entry = entry->over.get())
+      entries_.drop(*entry);
   }
   own_keys_.erase(holder->owner.sequence);
   end_late_requests(*holder);
@@ -141,7 +124,7 @@ void watch_manager::ttl_is_over(const own_entries::ref& holder) {
   announce_lost({holder->owner}, "its ttl passed without a renewal");
 }
 
-// Of one that was given up: what was sent for it must not be carried out later.
+// Of a holder that was given up: what was sent for it must not be carried out later.
 void watch_manager::end_late_requests(const own_entry& lost) {
   {
     const auto lock = entries_.lock();
@@ -161,9 +144,9 @@ void watch_manager::watch_own_key(const own_entries::ref& holder) {
   own_keys_.insert_or_assign(holder->owner.sequence, std::make_shared<own_key>(*this, holder));
 }
 
-void watch_manager::check_soon(own_key& one) {
+void watch_manager::check_soon(own_key& watched) {
   if (to_check_.empty()) cluster_.driver().post([this] { check(); });
-  to_check_.push_back(one.holder()->owner.sequence);
+  to_check_.push_back(watched.holder()->owner.sequence);
 }
 
 void watch_manager::check() {
@@ -174,27 +157,28 @@ void watch_manager::check() {
     const auto count = std::min(most_at_once, all.size() - from);
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(from);
     std::vector<std::uint64_t> some{first, first + static_cast<std::ptrdiff_t>(count)};
-    rpc::TxnRequest ask;
-    for (const auto number : some) {
-      add_range(*ask.mutable_success(), own_keys_[number]->holder()->key);
-      ask.mutable_success()->rbegin()->mutable_request_range()->set_keys_only(true);
+    std::vector<stored> keys;
+    {
+      const auto lock = entries_.lock();
+      for (const auto number : some) {
+        const auto& holder = *own_keys_[number]->holder();
+        keys.push_back({holder.key, holder.created});
+      }
     }
-    (new checking{*this, std::move(some), ask})->go();
+    const auto ask = bytes_of(ask_for_keys(keys));
+    cluster_.ask_in_background(
+        {method::txn, ask}, answered_within,
+        [this, some = std::move(some), keys](const answer& said) { checked(some, keys, said); });
   }
 }
 
-// Else it is another one, of the same name.
-bool watch_manager::is_the_key_of(const own_entry& holder, std::int64_t created) const {
-  const auto lock = entries_.lock();
-  return holder.created == created;
-}
-
-void watch_manager::checked(const std::vector<std::uint64_t>& asked, const answer& said) {
+void watch_manager::checked(const std::vector<std::uint64_t>& asked,
+                            const std::vector<stored>& keys, const answer& said) {
   if (ending_) return;
   rpc::TxnResponse in;
-  const bool good = said.got && said.got->ok() && in.ParseFromString(said.got->body) &&
-                    static_cast<std::size_t>(in.responses_size()) == asked.size();
-  if (!good) {
+  const bool good = said.got && said.got->ok() && in.ParseFromString(said.got->body);
+  const auto there = good ? are_there(keys, in) : std::nullopt;
+  if (!there) {
     cluster_.driver().at(std::chrono::steady_clock::now() + check_again_after, [this, asked] {
       to_check_.insert(to_check_.end(), asked.begin(), asked.end());
       check();
@@ -203,10 +187,7 @@ void watch_manager::checked(const std::vector<std::uint64_t>& asked, const answe
   }
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const auto at = own_keys_.find(asked[i]);
-    if (at == own_keys_.end()) continue;
-    const auto& kvs = in.responses(static_cast<int>(i)).response_range().kvs();
-    const own_entries::ref holder{at->second->holder()};
-    if (kvs.empty() || !is_the_key_of(*holder, kvs[0].create_revision())) is_missing(holder);
+    if (at != own_keys_.end() && !(*there)[i]) is_missing(own_entries::ref{at->second->holder()});
   }
 }
 
@@ -217,7 +198,8 @@ void watch_manager::is_missing(const own_entries::ref& holder) {
     const auto lock = entries_.lock();
     if (holder->is != own_entry::state::holding) return;  // we have taken it away ourselves
     if (holder->over) below = keys_in({holder->over});
-    for (auto* one = holder.get(); one != nullptr; one = one->over.get()) entries_.drop(*one);
+    for (auto* entry = holder.get(); entry != nullptr; entry = entry->over.get())
+      entries_.drop(*entry);
     holder->is = own_entry::state::releasing;
   }
   own_keys_.erase(holder->owner.sequence);

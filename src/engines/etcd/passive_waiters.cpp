@@ -1,5 +1,5 @@
-// The passive waiters' part of the watch manager: waiters to whom somebody will hand over. They look at their own
-// keys only, and after a while at the one before them, which may have died.
+// The passive waiters' part of the watch manager: waiters to which the entry before them will hand over. They watch
+// nothing but their own keys, and after a while the key before their own, whose client may have died.
 #include "engines/etcd/watch_manager.hpp"
 
 namespace holdfast::engines::etcd {
@@ -9,35 +9,40 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kept = 2s;      // the copy of own keys, after its last use
-constexpr auto trusting = 1s;  // this long a passive_waiter relies on the one before it
+constexpr auto trusting = 1s;  // this long a passive waiter relies on the entry before it
 constexpr auto news_take = 50ms;
+constexpr auto answered_within = 3s;
 
 }  // namespace
 
-// The key before that of a passive_waiter. When it has gone, the passive_waiter asks where it stands.
-class watch_manager::one_before final : private watcher,
-                                        public std::enable_shared_from_this<one_before> {
+// Watches the key before that of a passive waiter. When it has gone, the waiter asks where it stands.
+class watch_manager::predecessor_watch final
+    : private watcher,
+      public std::enable_shared_from_this<predecessor_watch> {
  public:
-  one_before(watch_manager& in, stored before, std::uint64_t number)
-      : in_(in), before_(std::move(before)), number_(number) {
-    id_ = in.watches_.add(before_.key, *this);
+  predecessor_watch(watch_manager& in, stored key, std::uint64_t number)
+      : in_(in), key_(std::move(key)), number_(number) {
+    id_ = in.watches_.add(key_.key, *this);
   }
-  ~one_before() { in_.watches_.remove(id_); }
-  const stored& before() const noexcept { return before_; }
-  // The passive_waiter lies down again, and has seen this key when it last asked: too early, if it has gone by now.
+  ~predecessor_watch() { in_.watches_.remove(id_); }
+  const stored& key() const noexcept { return key_; }
+  // The waiter is passive again, and has seen this key when it last asked: too early, if it has gone by now.
   void check() {
     if (gone_) in_.waits_.look_again(number_);
   }
 
  private:
-  class looking;
   void on_watching(std::int64_t) noexcept override;
   void on_events(const rpc::WatchResponse& what) noexcept override {
-    if (what.events(what.events_size() - 1).type() == rpc::Event::DELETE) is_gone();
+    for (const auto& event : what.events())  // it may have been put anew since
+      if (event.type() == rpc::Event::DELETE) return is_gone();
   }
-  void looked(bool known, const rpc::RangeResponse& now) {
-    if (!known) return in_.waits_.look_again(number_);
-    const bool there = now.kvs_size() > 0 && now.kvs(0).create_revision() == before_.created;
+  void looked(const answer& said) {
+    if (in_.ending_) return;
+    rpc::RangeResponse now;
+    if (!said.got || !said.got->ok() || !now.ParseFromString(said.got->body))
+      return in_.waits_.look_again(number_);
+    const bool there = now.kvs_size() > 0 && now.kvs(0).create_revision() == key_.created;
     if (!there) is_gone();
   }
   // As a rule it has handed over, and the news of that is on its way.
@@ -50,41 +55,23 @@ class watch_manager::one_before final : private watcher,
   }
 
   watch_manager& in_;
-  const stored before_;
+  const stored key_;
   const std::uint64_t number_;
   watches::id id_ = 0;
   bool gone_ = false;
 };
 
 // It may have gone before the watch stood.
-class watch_manager::one_before::looking final : public cluster::handler {
- public:
-  explicit looking(std::weak_ptr<one_before> to, const std::string& key) : to_(std::move(to)) {
-    auto ask = range_of(key);
-    ask.set_keys_only(true);
-    what_ = {method::range, bytes_of(ask)};
-    limits_.deadline = std::chrono::steady_clock::now() + 3s;
-  }
-  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer said) noexcept override {
-    rpc::RangeResponse in;
-    const bool known = said.got && said.got->ok() && in.ParseFromString(said.got->body);
-    const auto to = to_.lock();
-    if (to && !to->in_.ending_) to->looked(known, in);
-    delete this;
-  }
-  const std::weak_ptr<one_before> to_;
-  question what_;
-  call limits_;
-};
-
-void watch_manager::one_before::on_watching(std::int64_t) noexcept {
-  (new looking{weak_from_this(), before_.key})->go(in_.cluster_);
+void watch_manager::predecessor_watch::on_watching(std::int64_t) noexcept {
+  auto ask = range_of(key_.key);
+  ask.set_keys_only(true);
+  in_.cluster_.ask_in_background({method::range, bytes_of(ask)}, answered_within,
+                                 [self = weak_from_this()](const answer& said) {
+                                   if (const auto still = self.lock()) still->looked(said);
+                                 });
 }
 
-void watch_manager::sleep(const own_entries::ref& waiter) {
+void watch_manager::become_passive(const own_entries::ref& waiter) {
   std::int64_t lease = 0;
   stored before;
   {
@@ -94,24 +81,24 @@ void watch_manager::sleep(const own_entries::ref& waiter) {
   }
   take_out(waiters_, waiter);
   add(passive_waiters_, waiter);
-  const auto own = own_line_of(waiter->name, lease);
-  if (const auto at = before_.find(waiter->owner.sequence); at != before_.end()) {
-    if (at->second->before() == before) {
+  const auto own = own_queue_of(waiter->name, lease);
+  if (const auto at = predecessors_.find(waiter->owner.sequence); at != predecessors_.end()) {
+    if (at->second->key() == before) {
       at->second->check();
     } else {
-      before_.erase(at);
+      predecessors_.erase(at);
     }
   }
-  if (own->is_true()) rouse(*waiter, own->as_queue(), own->revision());
+  if (own->is_true()) serve_passive(*waiter, own->as_queue(), own->revision());
 }
 
-void watch_manager::wake_up(const own_entries::ref& passive_waiter) {
+void watch_manager::become_active(const own_entries::ref& passive_waiter) {
   take_out(passive_waiters_, passive_waiter);
-  before_.erase(passive_waiter->owner.sequence);
+  predecessors_.erase(passive_waiter->owner.sequence);
 }
 
-std::shared_ptr<queue_cache> watch_manager::own_line_of(const std::string& name,
-                                                        std::int64_t lease) {
+std::shared_ptr<queue_cache> watch_manager::own_queue_of(const std::string& name,
+                                                         std::int64_t lease) {
   auto& slot = own_queues_[name];
   if (slot.copy && slot.lease != lease) slot.copy->end();
   if (!slot.copy || slot.lease != lease) {
@@ -120,8 +107,8 @@ std::shared_ptr<queue_cache> watch_manager::own_line_of(const std::string& name,
         cluster_, watches_, keys_of(root_, name, lease), [this, name](queue_cache& now) {
           if (ending_) return;
           const auto own = now.as_queue();
-          for (const auto& one : still_waiting(passive_waiters_, name))
-            rouse(*one, own, now.revision());
+          for (const auto& waiter : still_waiting(passive_waiters_, name))
+            serve_passive(*waiter, own, now.revision());
         });
     slot.copy->begin();
   }
@@ -130,7 +117,8 @@ std::shared_ptr<queue_cache> watch_manager::own_line_of(const std::string& name,
 }
 
 // `own`: nothing but keys of this client, so nothing follows from their order.
-void watch_manager::rouse(own_entry& passive_waiter, const lock_queue& own, std::int64_t revision) {
+void watch_manager::serve_passive(own_entry& passive_waiter, const lock_queue& own,
+                                  std::int64_t revision) {
   bool granted = false;
   {
     const auto lock = entries_.lock();
@@ -151,22 +139,22 @@ void watch_manager::rouse(own_entry& passive_waiter, const lock_queue& own, std:
 
 void watch_manager::tend_passive_waiters() {
   const auto now = clock_.now();
-  for (const auto& [name, one] : passive_waiters_) {
-    const auto number = one->owner.sequence;
+  for (const auto& [name, waiter] : passive_waiters_) {
+    const auto number = waiter->owner.sequence;
     stored before;
     {
       const auto lock = entries_.lock();
-      if (one->is != own_entry::state::waiting || now - one->since < trusting) continue;
-      before = one->before;
+      if (waiter->is != own_entry::state::waiting || now - waiter->since < trusting) continue;
+      before = waiter->before;
     }
-    auto& slot = before_[number];
-    if (!slot || slot->before() != before)
-      slot = std::make_shared<one_before>(*this, before, number);
+    auto& slot = predecessors_[number];
+    if (!slot || slot->key() != before)
+      slot = std::make_shared<predecessor_watch>(*this, before, number);
   }
-  std::erase_if(own_queues_, [&](auto& one) {
-    if (passive_waiters_.contains(one.first)) one.second.copy->used_at = now;
-    if (now - one.second.copy->used_at < kept) return false;
-    one.second.copy->end();
+  std::erase_if(own_queues_, [&](auto& own) {
+    if (passive_waiters_.contains(own.first)) own.second.copy->used_at = now;
+    if (now - own.second.copy->used_at < kept) return false;
+    own.second.copy->end();
     return true;
   });
 }

@@ -7,28 +7,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto look_again_after = 100ms;
+constexpr auto answered_within = 3s;
 
 }  // namespace
-
-// One reading of the whole range. The queue_cache may be gone before it is answered.
-class queue_cache::listing final : public cluster::handler {
- public:
-  listing(std::weak_ptr<queue_cache> to, std::uint64_t epoch, const key_range& of)
-      : to_(std::move(to)), epoch_(epoch), what_{method::range, bytes_of(range_of(of))} {
-    limits_.deadline = std::chrono::steady_clock::now() + 3s;
-  }
-  void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
-
- private:
-  void on_answer(answer said) noexcept override {
-    if (const auto to = to_.lock()) to->looked(said, epoch_);
-    delete this;
-  }
-  const std::weak_ptr<queue_cache> to_;
-  const std::uint64_t epoch_;
-  const question what_;
-  call limits_;
-};
 
 void queue_cache::on_watching(std::int64_t) noexcept {
   ++epoch_;
@@ -37,7 +18,13 @@ void queue_cache::on_watching(std::int64_t) noexcept {
   look();
 }
 
-void queue_cache::look() { (new listing{weak_from_this(), epoch_, of_})->go(cluster_); }
+// Reads the whole range.
+void queue_cache::look() {
+  cluster_.ask_in_background({method::range, bytes_of(range_of(of_))}, answered_within,
+                             [to = weak_from_this(), epoch = epoch_](const answer& said) {
+                               if (const auto still = to.lock()) still->looked(said, epoch);
+                             });
+}
 
 void queue_cache::looked(const answer& said, std::uint64_t epoch) {
   if (epoch != epoch_ || complete_) return;
@@ -54,7 +41,7 @@ void queue_cache::looked(const answer& said, std::uint64_t epoch) {
   revision_ = in.header().revision();
   for (auto& kv : *in.mutable_kvs()) kvs_.insert_or_assign(kv.key(), std::move(kv));
   complete_ = true;
-  for (const auto& one : std::exchange(early_, {})) apply(one);
+  for (const auto& events : std::exchange(early_, {})) apply(events);
   changed_(*this);
 }
 

@@ -28,10 +28,9 @@ class queue_cache final : public watcher, public std::enable_shared_from_this<qu
     return kvs_.empty() ? 0 : kvs_.begin()->second.mod_revision();
   }
 
-  steady_time used_at{};  // whoever looks at it says when
+  steady_time used_at{};  // set by the code that looks at it
 
  private:
-  class listing;
   void on_watching(std::int64_t revision) noexcept override;
   void on_events(const rpc::WatchResponse& what) noexcept override;
   void on_break() noexcept override;

@@ -13,7 +13,7 @@ namespace {
 
 // No name has a segment ".".
 constexpr std::string_view counters = "./counters/";
-constexpr std::string_view fences = "./fences/";
+constexpr std::string_view epochs = "./fences/";
 
 template <class N>
 std::optional<N> number(std::string_view text, int base) {
@@ -82,7 +82,7 @@ bool read_own_form(std::string_view suffix, queue_entry& out) {
   return true;
 }
 
-// Hints, checked by whoever uses them: what cannot be read ends the list.
+// Hints, checked when they are used: what cannot be read ends the list.
 std::vector<successor> read_successors(std::string_view text, std::string_view key) {
   std::vector<successor> out;
   while (!text.empty()) {
@@ -136,7 +136,7 @@ std::string counter_key(std::string_view root, std::string_view name) {
 }
 
 std::string epoch_key(std::string_view root, std::int64_t lease) {
-  return fmt::format("{}{}{:x}", root, fences, static_cast<std::uint64_t>(lease));
+  return fmt::format("{}{}{:x}", root, epochs, static_cast<std::uint64_t>(lease));
 }
 
 key_range keys_of(std::string_view root, std::string_view name) {
@@ -209,10 +209,10 @@ std::string make_value(std::string_view label, const marks& with) {
   if (with.called != 0) add(fmt::format("c={:x}", with.called));
   if (!with.successors.empty()) {
     add("n=");
-    for (const auto& one : with.successors) {
-      const auto suffix = std::string_view{one.key}.substr(one.key.rfind('/') + 1);
+    for (const auto& next : with.successors) {
+      const auto suffix = std::string_view{next.key}.substr(next.key.rfind('/') + 1);
       fmt::format_to(std::back_inserter(out), "{}{}:{:x}:{:x}:{:x}", out.back() == '=' ? "" : ",",
-                     suffix, one.created, one.sequence, one.since_ms);
+                     suffix, next.created, next.sequence, next.since_ms);
     }
   }
   return out;

@@ -1,4 +1,4 @@
-// One key under the name of a lock, as everybody reads it; and how such keys are named.
+// One key under the name of a lock, as every client reads it; and how such keys are named.
 //
 //   [prefix/]NAME/LEASE-SLOT-CLIENT-SPEC--PID-HOST               value: \0 MARKS
 //   [prefix/]NAME/LEASE-SEQUENCE-CLIENT-SPEC-SINCE-PID-HOST      value: LABEL, or LABEL \0 MARKS
@@ -10,7 +10,7 @@
 //
 // The first form is for all without a label, and a client uses the same key again and again: etcd's index keeps every
 // key that ever was until the history is compacted, and looks through them for each question about the name. The second
-// is for those with a label, whose value may be read by other programs (elections), and for upgrades.
+// is for entries with a label, whose value may be read by other programs (elections), and for upgrades.
 //
 // Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
 //
@@ -19,12 +19,13 @@
 //   g             it is granted, and its token is the revision of this value
 //   t=HEX         its token, kept through a change of value; it is granted
 //   m=s m=u       its mode is this by now
-//   n=KEY:CREATED:SEQUENCE:SINCE,...   who comes next (of the key what follows the name), told to it by the holder who
-//                 handed over to it (lock_queue.hpp)
+//   n=KEY:CREATED:SEQUENCE:SINCE,...   the waiters behind it (of the key what follows the name), told to it by the
+//                 holder that handed over to it (lock_queue.hpp)
 //   c=HEX         called to look at the queue, by a value of this version
 #pragma once
 
 #include "engines/common/modes.hpp"
+#include "engines/common/ordered_queue.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -62,15 +63,15 @@ struct stored {
 };
 
 // Every request that creates a key under a lease compares this key of the same lease, and does nothing if it has
-// changed. So whoever changes it makes sure that no request which was sent before, and given up, is carried out later:
-// a server that was stopped, or a slow network, keeps it for as long as it likes, and it would block the lock for as
-// long as our session lives.
+// changed. So a client that changes it makes sure that no request which it sent before, and gave up, is carried out
+// later: a server that was stopped, or a slow network, keeps it for as long as it likes, and it would block the lock
+// for as long as our session lives.
 struct epoch_view {
   std::string key;
   std::int64_t modified = 0;  // the revision of its last change; 0: there is none
 };
 
-// One to whom a holder hands over.
+// A waiter to which a holder hands over.
 struct successor {
   std::string key;
   std::int64_t created = 0, modified = 0;
@@ -79,46 +80,30 @@ struct successor {
   bool overtaken = false;
 };
 
-struct queue_entry {
-  enum class standing : std::uint8_t {
-    holder,
-    waiter,
-    upgrade,  // waits to take the place of a holder
-    hidden,   // has been upgraded: the other key counts
-    idle      // an upgrade of something that is gone
-  };
-
+// Its position is the revision at which the key was created.
+struct queue_entry : ordered_entry {
   std::string key;
-  std::int64_t created = 0, modified = 0;  // revisions
-  std::int64_t version = 1, calm = 1;      // up to this version nobody came in over its head
+  std::int64_t modified = 0;           // the revision of its value
+  std::int64_t version = 1, calm = 1;  // up to this version no client came in ahead of it
   std::int64_t lease = 0;
-  bool foreign = false;
   bool reused = false;  // a key of the first form
-  owner_id owner;
-  lock_mode mode = lock_mode::exclusive;
-  std::uint64_t weight = rw_capacity;
-  std::uint64_t capacity = rw_capacity;
-  std::int64_t replaces = 0;  // what it upgrades was created then
-  bool entered = false;       // holds by the marks of its value, not by its place in the queue
-  fencing_token token;        // that its grant has, or will have
   std::int64_t since_ms = 0;
   std::int64_t pid = 0;
   std::string host;
   std::string label;
   std::vector<successor> successors;  // that it was told
 
-  standing stands = standing::waiter;  // see lock_queue.hpp
-  // Somebody came in over its head since it waits: its own creation is no token any more.
+  // A client came in ahead of it since it waits: its own creation is no token any more.
   bool overtaken() const noexcept { return !foreign && !entered && version != calm; }
   // Hands over when it goes, if it had to wait; one that waits just behind it need not look at it all the time.
   bool hands_over() const noexcept {
     return !foreign && mode == lock_mode::exclusive && replaces == 0;
   }
   // May be handed over to: a value that other programs read (an election's) is not written by others.
-  bool may_inherit() const noexcept { return hands_over() && !entered && reused; }
+  bool takes_hand_over() const noexcept { return hands_over() && !entered && reused; }
 };
 
-// What is asked for and by whom, as a key; `since_ms` by the wall clock.
+// What is asked for and by which owner, as a key; `since_ms` by the wall clock.
 struct key_parts {
   std::int64_t lease = 0;
   std::optional<std::uint64_t> slot;  // the first form

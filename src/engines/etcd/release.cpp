@@ -10,31 +10,31 @@ using standing = queue_entry::standing;
 
 // A release whose fate is not known: core asks about it; if it does not, it ends after this.
 constexpr auto left_to_core = 2s;
-constexpr auto patience_at_the_end = 1s;
+constexpr auto removals_take = 1s;
 
 }  // namespace
 
-// Somebody is taking a key away, and perhaps calling the next one. The engine does not go before that is done.
-class etcd_engine::farewell {
+// A verb of ours is taking a key away, and perhaps calling the next waiter. The engine does not go before that is done.
+class etcd_engine::removal {
  public:
-  explicit farewell(etcd_engine& from) : from_(from) {
-    const std::lock_guard lock{from_.parting_};
-    ++from_.leaving_;
+  explicit removal(etcd_engine& from) : from_(from) {
+    const std::lock_guard lock{from_.removals_guard_};
+    ++from_.removals_;
   }
-  farewell(const farewell&) = delete;
-  farewell& operator=(const farewell&) = delete;
-  ~farewell() {
-    const std::lock_guard lock{from_.parting_};
-    if (--from_.leaving_ == 0) from_.parted_.notify_all();
+  removal(const removal&) = delete;
+  removal& operator=(const removal&) = delete;
+  ~removal() {
+    const std::lock_guard lock{from_.removals_guard_};
+    if (--from_.removals_ == 0) from_.removals_done_.notify_all();
   }
 
  private:
   etcd_engine& from_;
 };
 
-void etcd_engine::see_off() noexcept {
-  std::unique_lock lock{parting_};
-  parted_.wait_for(lock, patience_at_the_end, [this] { return leaving_ == 0; });
+void etcd_engine::wait_for_removals() noexcept {
+  std::unique_lock lock{removals_guard_};
+  removals_done_.wait_for(lock, removals_take, [this] { return removals_ == 0; });
 }
 
 // ---- taken along
@@ -43,7 +43,7 @@ void etcd_engine::see_off() noexcept {
 void etcd_engine::begin_sweep(const std::vector<own_entries::ref>& leaving) {
   if (leaving.empty()) return;
   const auto lock = entries_.lock();
-  for (const auto& one : leaving) ++one->sweepers;
+  for (const auto& left : leaving) ++left->sweepers;
 }
 
 // The deletions are the first in the request that change anything, in the order of keys_in(); see enter_request().
@@ -52,27 +52,27 @@ void etcd_engine::end_sweep(const std::vector<own_entries::ref>& leaving,
   if (leaving.empty()) return;
   std::vector<bool> deleted;
   for (int i = 0; got && i < got->said.responses_size(); ++i) {
-    const auto& one = got->said.responses(i);
-    if (one.has_response_delete_range())
-      deleted.push_back(one.response_delete_range().deleted() > 0);
-    if (one.has_response_txn()) deleted.push_back(one.response_txn().succeeded());
+    const auto& response = got->said.responses(i);
+    if (response.has_response_delete_range())
+      deleted.push_back(response.response_delete_range().deleted() > 0);
+    if (response.has_response_txn()) deleted.push_back(response.response_txn().succeeded());
   }
   const bool unknown = got ? got->repeated : !got.error().is_not_done();
   const auto lock = entries_.lock();
   std::size_t at = 0;
-  for (const auto& one : leaving) {
-    --one->sweepers;
-    one->swept = one->swept || unknown || (at < deleted.size() && deleted[at]);
-    at += keys_in({one}).size();
+  for (const auto& left : leaving) {
+    --left->sweepers;
+    left->swept = left->swept || unknown || (at < deleted.size() && deleted[at]);
+    at += keys_in({left}).size();
   }
 }
 
 // ---- release
 
-// From begin_release() on, which happens before this suspends, the key is gone in our own eyes. So whoever asks for the
-// same name afterwards finds it released, although requests may overtake each other on their way.
+// From begin_release() on, which happens before this suspends, the key is gone for this client. So a verb that asks for
+// the same name afterwards finds it released, although requests may overtake each other on their way.
 operation<void> etcd_engine::do_release(const grant& held, invocation how) {
-  const farewell until_done{*this};
+  const removal until_done{*this};
   const auto mine = entries_.find(held.owner);
   bool doubted = false;
   if (mine) {
@@ -91,7 +91,7 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   const auto successors = successors_of(*mine);
   rpc::TxnRequest out;
   expect_created(out, keys.front().key, mine->created);
-  for (const auto& one : keys) add_delete(*out.mutable_success(), one.key);
+  for (const auto& key : keys) add_delete(*out.mutable_success(), key.key);
   if (!successors.empty())
     add_hand_over(*out.mutable_success(), successors, keys_of(how_.root, held.name));
   txn_options with;
@@ -107,7 +107,7 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
     const auto lock = entries_.lock();
     return mine->swept || mine->sweepers > 0;
   }();
-  // Somebody took it away, and a late request of ours put it again: that goes, too.
+  // It was taken away, and a late request of ours put it again: that goes, too.
   if (!got->said.succeeded() && doubted)
     static_cast<void>(co_await release_unlisted(held.name, held.owner, how));
   forget(mine, true);
@@ -116,9 +116,10 @@ operation<void> etcd_engine::do_release(const grant& held, invocation how) {
   if (got->said.succeeded() && !successors.empty()) {
     const auto& handed = got->said.responses(got->said.responses_size() - 1).response_txn();
     if (!handed.succeeded()) {
-      const auto seen = sight_in(handed, held.name);  // the successor has left: the next one, then
+      // The successor has left: the next waiter, then.
+      const auto seen = seen_in(handed, held.name);
       static_cast<void>(
-          co_await call_next(held.name, seen.of, mine->created, mine->granted_at, how));
+          co_await call_next(held.name, seen.queue, mine->created, mine->granted_at, how));
     }
   }
   co_return result<void>{};
@@ -130,8 +131,8 @@ operation<void> etcd_engine::release_unlisted(std::string_view name, owner_id ow
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   std::vector<stored> keys;
-  for (const auto& one : seen->of.all())
-    if (!one.foreign && one.owner == owner) keys.push_back({one.key, one.created});
+  for (const auto& entry : seen->queue.all())
+    if (!entry.foreign && entry.owner == owner) keys.push_back({entry.key, entry.created});
   if (keys.empty()) co_return gone(name);
   co_return co_await remove(name, std::move(keys), how);
 }
@@ -139,7 +140,7 @@ operation<void> etcd_engine::release_unlisted(std::string_view name, owner_id ow
 operation<void> etcd_engine::remove(std::string_view name, std::vector<stored> keys,
                                     invocation how) {
   rpc::TxnRequest out;
-  for (const auto& one : keys) add_delete(*out.mutable_success(), one);
+  for (const auto& key : keys) add_delete(*out.mutable_success(), key);
   auto got = co_await transact(std::move(out), name, {}, how);
   if (!got) co_return std::move(got).error();
   co_return result<void>{};
@@ -149,18 +150,18 @@ operation<void> etcd_engine::remove(std::string_view name, std::vector<stored> k
 void etcd_engine::forget(const own_entries::ref& which, bool is_gone) {
   waits_->forget(which->owner.sequence);
   const auto lock = entries_.lock();
-  which->is = own_entry::state::releasing;  // whoever still has it in hand leaves it alone
+  which->is = own_entry::state::releasing;  // a verb that still knows it leaves it alone
   const bool whole = which->over && which->over->covered;
   entries_.drop(*which, is_gone);
   if (!whole) return;
-  for (auto* one = which->over.get(); one != nullptr; one = one->over.get())
-    entries_.drop(*one, is_gone);
+  for (auto* entry = which->over.get(); entry != nullptr; entry = entry->over.get())
+    entries_.drop(*entry, is_gone);
 }
 
 // ---- leaving
 
 operation<void> etcd_engine::do_leave(const ticket& place, invocation how) {
-  const farewell until_done{*this};
+  const removal until_done{*this};
   const auto mine = entries_.find(place.owner);
   if (!mine) {
     auto away = co_await release_unlisted(place.name, place.owner, how);
@@ -181,7 +182,7 @@ operation<void> etcd_engine::do_leave(const ticket& place, invocation how) {
   if (!key.key.empty() && key.created == 0) {  // we have not seen it yet
     auto seen = co_await look(place.name, how);
     if (!seen) co_return std::move(seen).error();
-    const auto* own = seen->of.find(key.key);
+    const auto* own = seen->queue.find(key.key);
     if (own != nullptr && own->owner == place.owner) key.created = own->created;
   }
   if (!key.key.empty() && key.created != 0) {
@@ -191,8 +192,8 @@ operation<void> etcd_engine::do_leave(const ticket& place, invocation how) {
     auto away = co_await transact(std::move(out), place.name, {}, how);
     if (!away) co_return std::move(away).error();
     if (hands_over) {
-      const auto seen = sight_in(away->said, place.name);
-      static_cast<void>(co_await call_next(place.name, seen.of, key.created, anybody, how));
+      const auto seen = seen_in(away->said, place.name);
+      static_cast<void>(co_await call_next(place.name, seen.queue, key.created, anybody, how));
     }
   }
   if (mine->over) uncover(mine->over);
@@ -218,7 +219,7 @@ operation<entered> etcd_engine::do_settle(const request& ask, invocation how) {
   const auto sent = clock_.now();
   auto seen = co_await look(ask.name, how);
   if (!seen) co_return as_reading(std::move(seen).error());
-  const auto* own = seen->of.find(ask.owner);
+  const auto* own = seen->queue.find(ask.owner);
   if (own == nullptr) {
     if (mine) {
       if (mine->over) uncover(mine->over);
@@ -232,20 +233,20 @@ operation<entered> etcd_engine::do_settle(const request& ask, invocation how) {
     under = lease_view{own->lease, clock_.now() - 2 * nanoseconds{how_.session}, how_.session};
   }
   if (!mine) mine = entries_.find_or_make(ask);
-  asker who{ask, mine, own->key, *under};
+  enter_attempt attempt{ask, mine, own->key, *under};
   {
     const auto lock = entries_.lock();
     mine->key = own->key;
     mine->lease = own->lease;
     if (mine->ttl == nanoseconds::zero()) mine->ttl = how_.session;  // core clears up: any will do
   }
-  if (own->stands != standing::holder) co_return waiting(who, *seen, *own);
+  if (own->stands != standing::holder) co_return waiting(attempt, *seen, *own);
   if (own->overtaken()) {
-    auto out = waiting(who, *seen, *own);
+    auto out = waiting(attempt, *seen, *own);
     out.waiting.recheck_at = clock_.now();
     co_return out;
   }
-  auto out = granted(who, sent, own->created, own->token);
+  auto out = granted(attempt, sent, own->created, own->token);
   note_successors(*mine, *seen, *own);
   const auto lock = entries_.lock();
   out.granted.mode = mine->mode = own->mode;

@@ -131,6 +131,27 @@ rpc::TxnRequest epoch_step(const epoch_view& from, std::int64_t lease) {
   return out;
 }
 
+rpc::TxnRequest ask_for_keys(std::span<const stored> keys) {
+  rpc::TxnRequest out;
+  for (const auto& which : keys) {
+    auto& range = *out.add_success()->mutable_request_range();
+    range.set_key(which.key);
+    range.set_keys_only(true);
+  }
+  return out;
+}
+
+std::optional<std::vector<bool>> are_there(std::span<const stored> keys,
+                                           const rpc::TxnResponse& said) {
+  if (static_cast<std::size_t>(said.responses_size()) != keys.size()) return std::nullopt;
+  std::vector<bool> out;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto& kvs = said.responses(static_cast<int>(i)).response_range().kvs();
+    out.push_back(!kvs.empty() && kvs[0].create_revision() == keys[i].created);
+  }
+  return out;
+}
+
 rpc::RangeRequest range_of(const key_range& range) {
   rpc::RangeRequest out;
   out.set_key(range.first);

@@ -1,10 +1,11 @@
-// The requests that are made in more than one place, and the lines that come back.
+// The requests that are made in more than one place, and the queues that come back.
 #pragma once
 
 #include "engines/etcd/lock_queue.hpp"
 
 #include <etcd/rpc.pb.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,15 +47,20 @@ void add_touch(operations& to, const stored& which);
 void add_delete(operations& to, const std::string& key);
 // Only if it is the one that was created then: the key may be in use again when this is carried out.
 void add_delete(operations& to, const stored& which);
-// To the first of the successors, who is told the others, if it is still there as we know it. Otherwise the queue is
+// To the first of the successors, which is told the others, if it is still there as we know it. Otherwise the queue is
 // read.
 rpc::TxnRequest& add_hand_over(operations& to, std::span<const successor> successors,
                                const key_range& name);
-// It shall look at the queue. Nobody came in over its head.
+// The waiter shall look at the queue; no client came in ahead of it.
 void add_call(operations& to, const queue_entry& waiter);
 
-// Changes the epoch, if nobody has done so; otherwise it is read.
+// Changes the epoch, if it is still this one; otherwise it is read.
 rpc::TxnRequest epoch_step(const epoch_view& from, std::int64_t lease);
+
+// Are these keys still there, each as it was created then? The answer, for each; nothing: it is none to this question.
+rpc::TxnRequest ask_for_keys(std::span<const stored> keys);
+std::optional<std::vector<bool>> are_there(std::span<const stored> keys,
+                                           const rpc::TxnResponse& said);
 
 rpc::RangeRequest range_of(const key_range& range);
 rpc::RangeRequest range_of(const std::string& key);

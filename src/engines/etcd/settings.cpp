@@ -33,8 +33,8 @@ result<void> read_places(const store_url& url, settings& out) {
   return {};
 }
 
-// The slash that begins the path only divides it from the hosts: etcd://h/locks is "locks/NAME/...", and whoever wants
-// keys that begin with a slash writes etcd://h//locks.
+// The slash that begins the path only divides it from the hosts: etcd://h/locks is "locks/NAME/...", and for
+// keys that begin with a slash write etcd://h//locks.
 result<void> read_prefix(const store_url& url, settings& out) {
   if (url.path().size() <= 1) return {};
   auto prefix = url.path().substr(1);

@@ -5,7 +5,7 @@
 //   prefix              of every key, without the slash that begins the path; none unless given
 //   session=10s         how long the cluster keeps our locks when it hears nothing of us; whole seconds, 1s to 1h
 //   password_file= password_env=                  where the password is
-//   ca_file= cert_file= key_file= server_name=    TLS: whom to trust, who we are, whom we expect
+//   ca_file= cert_file= key_file= server_name=    TLS: authorities to trust, our certificate, the name expected
 #pragma once
 
 #include "net/stream.hpp"

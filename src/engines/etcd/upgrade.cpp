@@ -1,100 +1,82 @@
 // Changing the mode of what is held.
 #include "engines/etcd/etcd_engine.hpp"
 
-#include "engines/common/grant_rule.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
 
 namespace holdfast::engines::etcd {
 
-namespace {
-
-constexpr int rounds = 16;
-
-// Could `old` turn into something of this weight now?
-bool may_replace(const lock_queue& in, const queue_entry& old, std::uint64_t weight) {
-  return may_enter({in.capacity(), in.used(), in.anybody_waits()}, weight, queue_order::fifo,
-                   old.weight);
-}
-
-// Without these the others would see another queue than we do: the one that is upgraded, and the first of those who
-// wait, behind whom the rest must stay.
-std::vector<const queue_entry*> needed_for(const lock_queue& in, const queue_entry& old) {
-  std::vector<const queue_entry*> out{&old};
-  if (const auto* first = in.first_waiter()) out.push_back(first);
-  return out;
-}
-
-}  // namespace
-
 error etcd_engine::gone(std::string_view name) const {
   return {errc::not_held,
           fmt::format("Lock {} on {} is no longer held by us.", support::quoted(name), how_.url)};
 }
 
-operation<entered> etcd_engine::enter_upgrade(const asker& given, invocation how) {
-  asker who = given;
-  const auto old = entries_.find(who.ask.replaces->owner);
+operation<entered> etcd_engine::enter_upgrade(const enter_attempt& given, invocation how) {
+  enter_attempt attempt = given;
+  if (++attempt.repeats > rounds) co_return failed(attempt, kept_changing(attempt.ask.name));
+  const auto old = entries_.find(attempt.ask.replaces->owner);
   stored old_key;
   if (old) {
     const auto lock = entries_.lock();
-    if (old->is == own_entry::state::holding && old->lease == who.under.id)
+    if (old->is == own_entry::state::holding && old->lease == attempt.under.id)
       old_key = {old->key, old->created};
-    who.mine->over = old;
+    attempt.mine->over = old;
   }
   for (int round = 0; round < rounds; ++round) {
-    auto seen = co_await look(who.ask.name, how);
-    if (!seen) co_return failed(who, as_reading(std::move(seen).error()));
-    const auto* base = old_key.key.empty() ? nullptr : seen->of.find(old_key.key);
+    auto seen = co_await look(attempt.ask.name, how);
+    if (!seen) co_return failed(attempt, as_reading(std::move(seen).error()));
+    const auto* base = old_key.key.empty() ? nullptr : seen->queue.find(old_key.key);
     if (base == nullptr || base->created != old_key.created) {
       // What may yet be carried out compares the old key, too. What has been has no use any more.
-      if (const auto* left = seen->of.find(who.ask.owner)) {
+      if (const auto* left = seen->queue.find(attempt.ask.owner)) {
         std::vector<stored> keys{{left->key, left->created}};
-        if (auto away = co_await remove(who.ask.name, std::move(keys), how); !away)
-          co_return failed(who, std::move(away).error());
+        if (auto away = co_await remove(attempt.ask.name, std::move(keys), how); !away)
+          co_return failed(attempt, std::move(away).error());
       }
-      forget(who.mine);
-      co_return gone(who.ask.name);
+      forget(attempt.mine);
+      co_return gone(attempt.ask.name);
     }
-    who.key = name_key(*who.mine, who.ask, who.under, base->created);
-    const auto* own = who.find_in(seen->of);
-    if (own != nullptr) note_position(*who.mine, *own);
+    attempt.key = name_key(*attempt.mine, attempt.ask, attempt.under, base->created);
+    const auto* own = attempt.find_in(seen->queue);
+    if (own != nullptr) note_position(*attempt.mine, *own);
     if (own != nullptr && own->entered)
-      co_return granted(who, clock_.now(), own->created, own->token);
-    if (may_replace(seen->of, *base, who.ask.weight)) {
-      auto in = co_await step_in(who, *seen, needed_for(seen->of, *base), how);
-      if (!in) co_return failed(who, std::move(in).error());
+      co_return granted(attempt, clock_.now(), own->created, own->token);
+    if (seen->queue.takes_instead_of(*base, attempt.ask.weight)) {
+      const auto needed = seen->queue.needed_to_upgrade(*base);
+      auto in = co_await enter_by_mark(attempt, *seen, needed, how);
+      if (!in) co_return failed(attempt, std::move(in).error());
       if (*in) co_return **in;
     } else if (own != nullptr) {
-      co_return waiting(who, *seen, *own);
-    } else if (!who.ask.wait) {
+      co_return waiting(attempt, *seen, *own);
+    } else if (!attempt.ask.wait) {
       break;
-    } else if (auto queued = co_await queue_upgrade(who, *old, how); !queued) {
-      co_return failed(who, std::move(queued).error());
+    } else if (auto queued = co_await queue_upgrade(attempt, *old, how); !queued) {
+      co_return failed(attempt, std::move(queued).error());
     }
   }
-  if (who.ask.wait) co_return ask_again(who.ask);
-  auto doubted = co_await end_late_requests(who.mine, how);
+  if (attempt.ask.wait) co_return ask_again(attempt.ask);
+  auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_upgrade(given, how);
-  forget(who.mine);
+  if (*doubted) co_return co_await enter_upgrade(attempt, how);
+  forget(attempt.mine);
   co_return entered{};
 }
 
-// Into the queue: whoever comes from now on comes behind it.
-operation<bool> etcd_engine::queue_upgrade(const asker& who, const own_entry& old, invocation how) {
-  const auto epoch = session_->epoch(who.under.id);
+// Into the queue: entries that come from now on come behind it.
+operation<bool> etcd_engine::queue_upgrade(const enter_attempt& attempt, const own_entry& old,
+                                           invocation how) {
+  const auto epoch = session_->epoch(attempt.under.id);
   rpc::TxnRequest out;
   expect_created(out, old.key, old.created);
-  expect_created(out, who.key, 0);
+  expect_created(out, attempt.key, 0);
   expect_modified(out, epoch.key, epoch.modified);
-  add_put(*out.mutable_success(), who.key, value_of(*who.mine), who.under.id);
+  add_put(*out.mutable_success(), attempt.key, value_of(*attempt.mine), attempt.under.id);
   add_range(*out.mutable_failure(), epoch.key);
-  auto got = co_await transact(std::move(out), who.ask.name, {who.under.id}, how);
+  auto got = co_await transact(std::move(out), attempt.ask.name, {attempt.under.id}, how);
   if (!got) co_return std::move(got).error();
-  note_repetition(*who.mine, got->repeated);
-  if (!got->said.succeeded()) note_epoch(who.under.id, got->said);
+  note_repetition(*attempt.mine, got->repeated);
+  if (!got->said.succeeded()) note_epoch(attempt.under.id, got->said);
   co_return got->said.succeeded();
 }
 
@@ -115,7 +97,7 @@ operation<grant> etcd_engine::do_downgrade(const grant& held, lock_mode to, invo
     const auto sent = clock_.now();
     auto seen = co_await look(held.name, how);
     if (!seen) co_return std::move(seen).error();
-    const auto* own = seen->of.find(key.key);
+    const auto* own = seen->queue.find(key.key);
     if (own == nullptr || own->created != key.created) co_return gone(held.name);
     if (own->mode != to) {
       auto done = co_await shrink(mine, *own, held.token, to, how);
@@ -151,8 +133,8 @@ operation<bool> etcd_engine::shrink(own_entries::ref mine, queue_entry own, fenc
   if (!got) co_return std::move(got).error();
   if (!got->said.succeeded()) co_return false;
   if (has_successors) {  // not any more: they look at the queue from now on
-    const auto seen = sight_in(got->said, mine->name);
-    static_cast<void>(co_await call_next(mine->name, seen.of, own.created, granted_at, how));
+    const auto seen = seen_in(got->said, mine->name);
+    static_cast<void>(co_await call_next(mine->name, seen.queue, own.created, granted_at, how));
   }
   co_return true;
 }

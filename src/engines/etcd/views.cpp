@@ -14,39 +14,37 @@ using standing = queue_entry::standing;
 constexpr std::int64_t page = 1000;
 constexpr std::size_t most_leases = 64;  // that are asked for their time left
 
-nanoseconds age_of(const queue_entry& one) {
+nanoseconds age_of(const queue_entry& entry) {
   using namespace std::chrono;
-  if (one.since_ms == 0) return {};
+  if (entry.since_ms == 0) return {};
   const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  return milliseconds{std::max<std::int64_t>(now - one.since_ms, 0)};  // clocks differ
+  return milliseconds{std::max<std::int64_t>(now - entry.since_ms, 0)};  // clocks differ
 }
 
 void add_leases(const lock_queue& of, std::vector<std::int64_t>& to) {
-  for (const auto& one : of.all())
-    if (one.stands == standing::holder && one.lease != 0 &&
-        std::ranges::find(to, one.lease) == to.end() && to.size() < most_leases)
-      to.push_back(one.lease);
+  for (const auto& entry : of.all())
+    if (entry.stands == standing::holder && entry.lease != 0 &&
+        std::ranges::find(to, entry.lease) == to.end() && to.size() < most_leases)
+      to.push_back(entry.lease);
 }
 
 }  // namespace
 
 // ---- reading
 
-operation<etcd_engine::sight> etcd_engine::look(std::string_view name, invocation how) {
+operation<etcd_engine::seen_queue> etcd_engine::look(std::string_view name, invocation how) {
   const auto range = keys_of(how_.root, name);
   const question what{method::range, bytes_of(range_of(range))};
   const auto said = co_await cluster_->ask(what, how);
-  if (!said.got) co_return as_reading(about(said.got.error(), name));
-  if (!said.got->ok()) co_return as_reading(status_error(*said.got, name, how_.url));
-  rpc::RangeResponse in;
-  if (!in.ParseFromString(said.got->body)) co_return unexpected_answer(name, how_.url);
-  sight out;
-  out.of = queue_in(in.kvs(), range);
-  out.revision = in.header().revision();
+  const auto in = read_reply<rpc::RangeResponse>(said.got, name, how_.url);
+  if (!in) co_return in.error();
+  seen_queue out;
+  out.queue = queue_in(in->kvs(), range);
+  out.revision = in->header().revision();
   co_return out;
 }
 
-// How long each lease lasts if nobody keeps it alive. What cannot be told is left out.
+// How long each lease lasts if it is not kept alive. What cannot be told is left out.
 operation<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64_t> leases,
                                                           invocation how) {
   times_left out;
@@ -60,11 +58,11 @@ operation<etcd_engine::times_left> etcd_engine::remaining(std::vector<std::int64
     ask.set_id(id);
     const question what{method::time_to_live, bytes_of(ask)};
     const auto said = co_await cluster_->ask(what, how);
-    rpc::LeaseTimeToLiveResponse in;
-    if (said.got && said.got->ok() && in.ParseFromString(said.got->body) && in.ttl() >= 0)
+    const auto in = read_reply<rpc::LeaseTimeToLiveResponse>(said.got, {}, how_.url);
+    if (in && in->ttl() >= 0)
       // It tells whole seconds, rounded down; the lease does not end before that, and may live on for the rest.
-      out[id] =
-          std::chrono::seconds{std::min(in.ttl() + 1, std::max<std::int64_t>(in.grantedttl(), 1))};
+      out[id] = std::chrono::seconds{
+          std::min(in->ttl() + 1, std::max<std::int64_t>(in->grantedttl(), 1))};
   }
   co_return out;
 }
@@ -77,21 +75,21 @@ lock_info etcd_engine::describe(std::string_view name, const lock_queue& all,
   out.name = name;
   out.capacity = all.capacity();
   out.version = all.version();
-  for (const auto& one : all.all()) {
-    if (one.stands == standing::hidden || one.stands == standing::idle) continue;
+  for (const auto& entry : all.all()) {
+    if (entry.stands == standing::hidden || entry.stands == standing::idle) continue;
     holder_info info;
-    info.owner = one.owner;
-    info.mode = one.mode;
-    info.weight = one.weight;
-    info.age = age_of(one);
-    info.pid = one.pid;
-    info.host = one.host;
-    info.label = one.label;
-    if (one.stands == standing::holder) {
-      info.token = one.token;
-      if (const auto at = left.find(one.lease); at != left.end()) info.expires_in = at->second;
+    info.owner = entry.owner;
+    info.mode = entry.mode;
+    info.weight = entry.weight;
+    info.age = age_of(entry);
+    info.pid = entry.pid;
+    info.host = entry.host;
+    info.label = entry.label;
+    if (entry.stands == standing::holder) {
+      info.token = entry.token;
+      if (const auto at = left.find(entry.lease); at != left.end()) info.expires_in = at->second;
       out.holders.push_back(std::move(info));
-    } else if (one.stands == standing::upgrade) {
+    } else if (entry.stands == standing::upgrade) {
       out.waiters.insert(out.waiters.begin(), std::move(info));
     } else {
       out.waiters.push_back(std::move(info));
@@ -106,17 +104,16 @@ operation<lock_info> etcd_engine::do_inspect(std::string_view name, invocation h
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   if (!leaving.empty()) {
-    auto places = seen->of.all();
-    std::erase_if(places, [&](const queue_entry& one) {
-      return std::ranges::find(leaving, stored{one.key, one.created}) != leaving.end();
+    auto places = seen->queue.all();
+    std::erase_if(places, [&](const queue_entry& entry) {
+      return std::ranges::find(leaving, stored{entry.key, entry.created}) != leaving.end();
     });
-    for (auto& one : places) one.stands = standing::waiter;
-    seen->of = lock_queue{std::move(places)};
+    seen->queue = lock_queue{std::move(places)};
   }
   std::vector<std::int64_t> leases;
-  add_leases(seen->of, leases);
+  add_leases(seen->queue, leases);
   auto left = co_await remaining(std::move(leases), how);
-  co_return describe(name, seen->of, *left);
+  co_return describe(name, seen->queue, *left);
 }
 
 // Page by page, all at the revision of the first.
@@ -129,19 +126,17 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
   for (bool more = true; more;) {
     const question what{method::range, bytes_of(ask)};
     const auto said = co_await cluster_->ask(what, how);
-    if (!said.got) co_return as_reading(said.got.error());
-    if (!said.got->ok()) co_return as_reading(status_error(*said.got, {}, how_.url));
-    rpc::RangeResponse in;
-    if (!in.ParseFromString(said.got->body)) co_return unexpected_answer({}, how_.url);
-    for (const auto& kv : in.kvs()) {
+    const auto in = read_reply<rpc::RangeResponse>(said.got, {}, how_.url);
+    if (!in) co_return in.error();
+    for (const auto& kv : in->kvs()) {
       const auto name = name_in(how_.root, kv.key());
       if (name && name->starts_with(prefix))
         found[std::string{*name}].push_back(read_queue_entry(kv));
     }
-    more = in.more() && !in.kvs().empty();
+    more = in->more() && !in->kvs().empty();
     if (!more) break;
-    ask.set_revision(in.header().revision());
-    ask.set_key(in.kvs(in.kvs_size() - 1).key() + '\0');
+    ask.set_revision(in->header().revision());
+    ask.set_key(in->kvs(in->kvs_size() - 1).key() + '\0');
   }
   std::vector<std::pair<std::string, lock_queue>> lines;
   std::vector<std::int64_t> leases;
@@ -158,18 +153,18 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
 
 // ---- taking away
 
-// Whoever waits is served by that, as by any release. What is created from now on has a larger token.
+// Waiters are served by that, as by any release. What is created from now on has a larger token.
 operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation how) {
   auto seen = co_await look(name, how);
   if (!seen) co_return std::move(seen).error();
   std::vector<stored> keys;
   std::size_t holders = 0;
   std::int64_t last = 0;
-  for (const auto& one : seen->of.all()) {
-    if (one.stands == standing::holder) ++holders;
-    if (one.stands != standing::holder && one.stands != standing::hidden) continue;
-    keys.push_back({one.key, one.created});
-    last = one.created;
+  for (const auto& entry : seen->queue.all()) {
+    if (entry.stands == standing::holder) ++holders;
+    if (entry.stands != standing::holder && entry.stands != standing::hidden) continue;
+    keys.push_back({entry.key, entry.created});
+    last = entry.created;
   }
   while (!keys.empty()) {
     const auto count = std::min(most_at_once, keys.size());
@@ -181,7 +176,7 @@ operation<std::size_t> etcd_engine::do_revoke(std::string_view name, invocation 
   }
   if (holders > 0)
     if (const auto left = co_await look(name, how))
-      static_cast<void>(co_await call_next(name, left->of, last, anybody, how));
+      static_cast<void>(co_await call_next(name, left->queue, last, anybody, how));
   co_return holders;
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto mirror_kept = 2s;
+constexpr auto cache_kept = 2s;
 
 }  // namespace
 
@@ -16,13 +16,14 @@ constexpr auto mirror_kept = 2s;
 
 void watch_manager::add(by_name& to, const own_entries::ref& waiter) {
   const auto [first, last] = to.equal_range(waiter->name);
-  if (std::none_of(first, last, [&](const auto& one) { return one.second == waiter; }))
+  if (std::none_of(first, last, [&](const auto& known) { return known.second == waiter; }))
     to.emplace(waiter->name, waiter);
 }
 
 void watch_manager::take_out(by_name& from, const own_entries::ref& waiter) {
   const auto [first, last] = from.equal_range(waiter->name);
-  const auto at = std::find_if(first, last, [&](const auto& one) { return one.second == waiter; });
+  const auto at =
+      std::find_if(first, last, [&](const auto& known) { return known.second == waiter; });
   if (at != last) from.erase(at);
 }
 
@@ -47,16 +48,16 @@ void watch_manager::hold(own_entry& waiter, fencing_token token) {
 
 void watch_manager::look_for(const own_entries::ref& waiter) {
   if (ending_) return;
-  attend();
-  bool may_sleep = false, has_key = false;
+  plan_tick();
+  bool may_be_passive = false, has_key = false;
   {
     const auto lock = entries_.lock();
     has_key = waiter->is == own_entry::state::waiting && !waiter->key.empty();
-    may_sleep = waiter->may_sleep;
+    may_be_passive = waiter->may_be_passive;
   }
   if (!has_key) return waits_.look_again(waiter->owner.sequence);
-  if (may_sleep) return sleep(waiter);
-  wake_up(waiter);
+  if (may_be_passive) return become_passive(waiter);
+  become_active(waiter);
   add(waiters_, waiter);
   const auto seen = cache_of(watch_kind::lock, waiter->name);
   if (seen->is_true()) serve(*waiter, seen->as_queue(), seen->revision());
@@ -91,11 +92,11 @@ void watch_manager::changed(watch_kind kind, const std::string& name, queue_cach
 }
 
 void watch_manager::serve(const std::string& name, const lock_queue& now, std::int64_t revision) {
-  for (const auto& one : still_waiting(waiters_, name)) serve(*one, now, revision);
+  for (const auto& waiter : still_waiting(waiters_, name)) serve(*waiter, now, revision);
 }
 
-// The queue shows the waiter's own key at a revision, and whose turn it was then. A holder stays one as long as its key
-// is there, so this is as good as having asked.
+// The queue shows the waiter's own key at a revision, and what held then. A holder stays one as long as its key is
+// there, so this is as good as having asked.
 void watch_manager::serve(own_entry& waiter, const lock_queue& now, std::int64_t revision) {
   bool granted = false;
   {
@@ -127,7 +128,7 @@ void watch_manager::tell(const own_entry& waiter, bool granted) {
   }
 }
 
-// ---- does anybody wait?
+// ---- is there a waiter?
 
 bool watch_manager::is_contended(std::string_view name) {
   {
@@ -137,7 +138,7 @@ bool watch_manager::is_contended(std::string_view name) {
   }
   cluster_.driver().post([this, of = std::string{name}] {
     if (ending_) return;
-    attend();
+    plan_tick();
     cache_of(watch_kind::lock, of);
   });
   return true;
@@ -154,7 +155,7 @@ void watch_manager::note_contention(const std::string& name, bool contended) {
 void watch_manager::observe(watch_kind kind, const std::string& name, std::uint64_t seen,
                             sign_of_life alive) {
   if (ending_) return;
-  attend();
+  plan_tick();
   const auto topic = topic_of(kind, name);
   observers_.emplace(topic, observer{seen, std::move(alive)});
   const auto now = cache_of(kind, name);
@@ -181,14 +182,14 @@ void watch_manager::tell_observers(watch_kind kind, const std::string& name,
 
 void watch_manager::tend_caches() {
   const auto now = clock_.now();
-  std::erase_if(observers_, [](const auto& one) { return !*one.second.alive; });
+  std::erase_if(observers_, [](const auto& observing) { return !*observing.second.alive; });
   {
     const auto lock = entries_.lock();
-    const auto waits = [](const auto& one) { return one->is == own_entry::state::waiting; };
-    std::erase_if(waiters_, [&](const auto& one) { return !waits(one.second); });
-    std::erase_if(passive_waiters_, [&](const auto& one) { return !waits(one.second); });
-    std::erase_if(before_, [&](const auto& one) {
-      const auto at = entries_.all().find(one.first);
+    const auto waits = [](const auto& entry) { return entry->is == own_entry::state::waiting; };
+    std::erase_if(waiters_, [&](const auto& waiter) { return !waits(waiter.second); });
+    std::erase_if(passive_waiters_, [&](const auto& waiter) { return !waits(waiter.second); });
+    std::erase_if(predecessors_, [&](const auto& waiter) {
+      const auto at = entries_.all().find(waiter.first);
       return at == entries_.all().end() || !waits(at->second);
     });
   }
@@ -197,7 +198,7 @@ void watch_manager::tend_caches() {
     const bool lock = topic.front() == 'l';
     if (observers_.contains(topic) || (lock && waiters_.contains(topic.substr(1))))
       at->second->used_at = now;
-    if (now - at->second->used_at < mirror_kept) {
+    if (now - at->second->used_at < cache_kept) {
       ++at;
       continue;
     }

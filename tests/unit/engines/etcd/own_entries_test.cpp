@@ -27,21 +27,21 @@ class etcd_own_entries : public ::testing::Test {
 };
 
 TEST_F(etcd_own_entries, the_smallest_free_slot_is_taken) {
-  const auto one = enter(), two = enter(), three = enter(), other = enter("b");
-  EXPECT_EQ(one->slot, 0U);
-  EXPECT_EQ(two->slot, 1U);
-  EXPECT_EQ(three->slot, 2U);
+  const auto first = enter(), second = enter(), third = enter(), other = enter("b");
+  EXPECT_EQ(first->slot, 0U);
+  EXPECT_EQ(second->slot, 1U);
+  EXPECT_EQ(third->slot, 2U);
   EXPECT_EQ(other->slot, 0U) << "each name has its own";
-  drop(two);
+  drop(second);
   EXPECT_EQ(enter()->slot, 1U);
   EXPECT_EQ(enter()->slot, 3U);
 }
 
 TEST_F(etcd_own_entries, slot_of_one_that_is_leaving_is_not_free) {
-  const auto one = enter();
-  ASSERT_TRUE(all_.begin_release(*one));
+  const auto first = enter();
+  ASSERT_TRUE(all_.begin_release(*first));
   EXPECT_EQ(enter()->slot, 1U);
-  drop(one);
+  drop(first);
   EXPECT_EQ(enter()->slot, 0U);
 }
 
@@ -56,11 +56,11 @@ TEST_F(etcd_own_entries, slot_is_given_up_when_its_key_may_be_there_or_come_yet)
 }
 
 TEST_F(etcd_own_entries, slot_is_given_back_once) {
-  const auto one = enter();
-  drop(one);
-  const auto two = enter();
-  drop(one);
-  EXPECT_EQ(two->slot, 0U);
+  const auto first = enter();
+  drop(first);
+  const auto second = enter();
+  drop(first);
+  EXPECT_EQ(second->slot, 0U);
   EXPECT_EQ(enter()->slot, 1U);
 }
 

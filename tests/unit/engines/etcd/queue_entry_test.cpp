@@ -148,7 +148,7 @@ TEST(etcd_queue_entry, called_is_not_overtaken_until_it_is_touched_again) {
   const auto called = read_queue_entry(stored_key{key, value, 7, 9, 0x694d7b0c1d2e3f40, 3});
   EXPECT_FALSE(called.overtaken());
   EXPECT_FALSE(called.entered);
-  EXPECT_TRUE(called.may_inherit());
+  EXPECT_TRUE(called.takes_hand_over());
   EXPECT_EQ(called.owner, somebody);
   const auto touched = read_queue_entry(stored_key{key, value, 7, 11, 0x694d7b0c1d2e3f40, 4});
   EXPECT_TRUE(touched.overtaken());
@@ -221,7 +221,8 @@ TEST(etcd_queue_entry, names_never_meet) {
     ranges.push_back(keys_of("", name));
   }
   for (const auto& key : keys)
-    EXPECT_EQ(std::ranges::count_if(ranges, [&](const auto& one) { return lies_in(one, key); }), 1)
+    EXPECT_EQ(std::ranges::count_if(ranges, [&](const auto& range) { return lies_in(range, key); }),
+              1)
         << key;
 }
 

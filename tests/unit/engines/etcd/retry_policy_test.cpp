@@ -23,9 +23,9 @@ result<grpc::reply> status(grpc::status code, std::string message = {}) {
 result<grpc::reply> failure(errc code) { return error{code, "because"}; }
 
 TEST(etcd_retry_policy, an_answer_is_an_answer) {
-  retry_policy one{3, true, true};
-  EXPECT_EQ(one.judge(status(grpc::status::ok), true), step::done);
-  EXPECT_EQ(one.judge(status(grpc::status::permission_denied), true), step::done);
+  retry_policy policy{3, true, true};
+  EXPECT_EQ(policy.judge(status(grpc::status::ok), true), step::done);
+  EXPECT_EQ(policy.judge(status(grpc::status::permission_denied), true), step::done);
 }
 
 TEST(etcd_errors, refusals_of_this_very_request_are_certain) {
@@ -53,35 +53,35 @@ TEST(etcd_retry_policy, only_what_may_be_done_twice_is_asked_twice) {
 }
 
 TEST(etcd_retry_policy, an_unknown_fate_is_not_forgotten) {
-  retry_policy one{2, true, false};
-  EXPECT_EQ(one.judge(failure(errc::outcome_unknown), true), step::again);
-  EXPECT_EQ(one.judge(failure(errc::unavailable), false), step::done);
-  EXPECT_TRUE(one.is_unsure());
-  EXPECT_TRUE(fails_with(one.conclude(failure(errc::unavailable)), errc::outcome_unknown));
+  retry_policy policy{2, true, false};
+  EXPECT_EQ(policy.judge(failure(errc::outcome_unknown), true), step::again);
+  EXPECT_EQ(policy.judge(failure(errc::unavailable), false), step::done);
+  EXPECT_TRUE(policy.is_unsure());
+  EXPECT_TRUE(fails_with(policy.conclude(failure(errc::unavailable)), errc::outcome_unknown));
 }
 
 TEST(etcd_retry_policy, a_dead_cluster_is_given_up_after_two_rounds) {
-  retry_policy one{3, true, false};
+  retry_policy policy{3, true, false};
   for (int i = 0; i < 5; ++i)
-    EXPECT_NE(one.judge(failure(errc::unavailable), true), step::done) << i;
-  EXPECT_EQ(one.judge(failure(errc::unavailable), true), step::done);
-  EXPECT_TRUE(fails_with(one.conclude(failure(errc::unavailable)), errc::unavailable));
+    EXPECT_NE(policy.judge(failure(errc::unavailable), true), step::done) << i;
+  EXPECT_EQ(policy.judge(failure(errc::unavailable), true), step::done);
+  EXPECT_TRUE(fails_with(policy.conclude(failure(errc::unavailable)), errc::unavailable));
 }
 
 TEST(etcd_retry_policy, an_overloaded_cluster_is_given_time) {
-  retry_policy one{1, false, false};
-  EXPECT_EQ(one.judge(status(grpc::status::unknown, "etcdserver: too many requests"), true),
+  retry_policy policy{1, false, false};
+  EXPECT_EQ(policy.judge(status(grpc::status::unknown, "etcdserver: too many requests"), true),
             step::pause);
-  EXPECT_FALSE(one.is_unsure()) << "it was not done";
-  EXPECT_EQ(one.judge(status(grpc::status::unknown, "etcdserver: too many requests"), false),
+  EXPECT_FALSE(policy.is_unsure()) << "it was not done";
+  EXPECT_EQ(policy.judge(status(grpc::status::unknown, "etcdserver: too many requests"), false),
             step::done);
 }
 
 TEST(etcd_retry_policy, an_old_login_is_renewed_once) {
-  retry_policy one{1, false, true};
+  retry_policy policy{1, false, true};
   const auto old = status(grpc::status::unauthenticated, "etcdserver: invalid auth token");
-  EXPECT_EQ(one.judge(old, true), step::login);
-  EXPECT_EQ(one.judge(old, true), step::done);
+  EXPECT_EQ(policy.judge(old, true), step::login);
+  EXPECT_EQ(policy.judge(old, true), step::done);
   retry_policy nobody{1, false, false};
   EXPECT_EQ(nobody.judge(old, true), step::done);
 }

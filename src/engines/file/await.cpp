@@ -21,8 +21,9 @@ inline void relax() noexcept {
 }  // namespace
 
 bool file_engine::is_at(const entry& one, const ticket& place) const noexcept {
-  return life_of(one.serial) == life_of(place.handle) && one.sequence == place.owner.sequence &&
-         one.session == env_.self.session && one.generation == env_.self.generation;
+  return incarnation_of(one.serial) == incarnation_of(place.handle) &&
+         one.sequence == place.owner.sequence && one.session == env_.self.session &&
+         one.generation == env_.self.generation;
 }
 
 // The grant lies in the entry itself, so whoever is woken needs no mutex. The entry may be reaped and get
@@ -43,13 +44,13 @@ result<progress> file_engine::await(const ticket& place, const call& limits) {
   }
   if (const auto got = delivered(one, place)) return progress{true, *got};
 
-  std::optional<std::stop_callback<nudger>> on_stop;
-  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, nudger{&one});
-  lookout watch;
+  std::optional<std::stop_callback<wake_on_stop>> on_stop;
+  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, wake_on_stop{&one});
+  wait_set waiting_on;
   for (;;) {
     // First the note that we sleep, then the look: whoever changes something after the look sees the note.
     const std::uint32_t seen = one.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
-    watch.clear();
+    waiting_on.clear();
     auto now = look(place, 0, limits);
     const bool over = now && (now->done || limits.stop.stop_requested() ||
                               env_.time.now() >= std::min(limits.deadline, place.recheck_at));
@@ -58,21 +59,22 @@ result<progress> file_engine::await(const ticket& place, const call& limits) {
       if (!now) return now.error();
       return progress{now->granted.has_value(), now->granted.value_or(grant{})};
     }
-    for (const auto session : now->watched()) watch.watch_over(store().session_at(session));
-    watch.not_after(std::min({now->again, limits.deadline, place.recheck_at}));
-    watch.not_after(env_.time.now() + back_stop);
-    watch.sleep(env_, one.wake, seen);
+    for (const auto session : now->monitored()) waiting_on.monitor(store().session_at(session));
+    waiting_on.not_after(std::min({now->again, limits.deadline, place.recheck_at}));
+    waiting_on.not_after(env_.time.now() + back_stop);
+    waiting_on.sleep(env_, one.wake, seen);
     one.wake.fetch_and(~1U, std::memory_order_acq_rel);
     if (const auto got = delivered(one, place)) return progress{true, *got};
   }
 }
 
-// One look at a place in the queue, under the mutex: clears the dead out of the way, and says whom to watch.
-result<outlook> file_engine::look(const ticket& place, std::uint32_t cookie, const call& limits) {
+// One look at a place in the queue, under the mutex: clears the dead out of the way, and says whom to monitor.
+result<look_result> file_engine::look(const ticket& place, std::uint32_t cookie,
+                                      const call& limits) {
   entry& one = store().entry_at(where_of(place.handle));
   locked_shard at{env_, shard_with(place.handle)};
   if (auto locked = at.lock(limits); !locked) return locked.error();
-  outlook out;
+  look_result out;
   const auto is_waiting = [&] { return one.state == entry_state::waiting && is_at(one, place); };
   if (is_waiting()) {
     record& in = store().record_at(one.record);
@@ -85,8 +87,8 @@ result<outlook> file_engine::look(const ticket& place, std::uint32_t cookie, con
       at.drop_waiter(in, before);
     }
     one.cookie = cookie;
-    if (is_waiting()) aim(at, in, one, env_.self.session, out);
-    at.settle(in, now);
+    if (is_waiting()) choose_monitored(at, in, one, env_.self.session, out);
+    at.after_change(in, now);
     if (is_waiting()) return out;
   }
   out.done = true;
@@ -104,12 +106,12 @@ result<void> file_engine::leave(const ticket& place, const call& limits) {
   const auto now = env_.time.now();
   if (one.state == entry_state::waiting) {
     at.drop_waiter(in, one);
-  } else if (one.converts != 0) {
+  } else if (one.replaces != 0) {
     at.end_upgrade(in, one, now);
   } else if (!place.replacing) {  // what it replaced is gone, so the grant stays
     at.drop_holder(in, one);
   }
-  at.settle(in, now);
+  at.after_change(in, now);
   return {};
 }
 

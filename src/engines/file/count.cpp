@@ -61,7 +61,7 @@ result<counter> file_engine::count(const counter_request& ask, const call& limit
 
 // One look. True when it is no longer what was seen; else our entry is there and will be told.
 result<bool> file_engine::look_at(watched& what, std::uint32_t cookie, const call& limits,
-                                  outlook& out) {
+                                  look_result& out) {
   const bool is_lock = what.kind == watch_kind::lock;
   const auto kind = is_lock ? record_kind::lock : record_kind::counter;
   const std::uint64_t hash = hash_name(seed_, what.name);
@@ -90,28 +90,28 @@ result<bool> file_engine::look_at(watched& what, std::uint32_t cookie, const cal
   if (version != what.seen) {
     if (mine != nullptr) at.drop_watcher(in, *mine);
     what.handle = 0;
-    at.settle(in, now);
+    at.after_change(in, now);
     return true;
   }
   if (mine == nullptr) {
     mine = &at.new_entry(in, 0);
     mine->cookie = cookie;
     what.handle = make_handle(store().offset_of(*mine), mine->serial);
-    at.observe(in, *mine);
+    at.add_watcher(in, *mine);
   }
-  if (is_lock) aim(at, in, *mine, env_.self.session, out);
-  at.settle(in, now);
+  if (is_lock) choose_monitored(at, in, *mine, env_.self.session, out);
+  at.after_change(in, now);
   return false;
 }
 
-void file_engine::look_away(watched& what, const call& limits) noexcept {
+void file_engine::stop_watching(watched& what, const call& limits) noexcept {
   if (what.handle == 0) return;
   locked_shard at{env_, shard_with(what.handle)};
   if (!at.lock(limits)) return;  // it stays until the session ends
   entry& mine = store().entry_at(where_of(what.handle));
   record& in = store().record_at(mine.record);
   at.drop_watcher(in, mine);
-  at.settle(in, env_.time.now());
+  at.after_change(in, env_.time.now());
   what.handle = 0;
 }
 
@@ -119,28 +119,28 @@ result<void> file_engine::watch(watch_kind kind, std::string_view name, std::uin
                                 const call& limits) {
   if (is_forked()) return forked_error(store());
   watched what{kind, name, seen};
-  outlook first;
+  look_result first;
   auto changed = look_at(what, 0, limits, first);
   if (!changed) return changed.error();
   if (*changed) return {};
   entry& mine = store().entry_at(where_of(what.handle));
-  std::optional<std::stop_callback<nudger>> on_stop;
-  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, nudger{&mine});
-  lookout sleeper;
+  std::optional<std::stop_callback<wake_on_stop>> on_stop;
+  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, wake_on_stop{&mine});
+  wait_set waiting_on;
   for (;;) {
     const std::uint32_t before = mine.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
-    outlook out;
+    look_result out;
     changed = look_at(what, 0, limits, out);
     if (!changed || *changed) break;
     if (limits.stop.stop_requested() || env_.time.now() >= limits.deadline) break;
-    sleeper.clear();
-    for (const auto session : out.watched()) sleeper.watch_over(store().session_at(session));
-    sleeper.not_after(std::min({out.again, limits.deadline, env_.time.now() + back_stop}));
-    sleeper.sleep(env_, mine.wake, before);
+    waiting_on.clear();
+    for (const auto session : out.monitored()) waiting_on.monitor(store().session_at(session));
+    waiting_on.not_after(std::min({out.again, limits.deadline, env_.time.now() + back_stop}));
+    waiting_on.sleep(env_, mine.wake, before);
   }
   on_stop.reset();
   mine.wake.fetch_and(~1U, std::memory_order_acq_rel);
-  look_away(what, {});
+  stop_watching(what, {});
   if (!changed) return changed.error();
   return {};
 }

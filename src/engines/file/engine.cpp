@@ -66,20 +66,20 @@ file_engine::file_engine(std::unique_ptr<mapping> opened, const engine_config& c
       can_spin_(std::thread::hardware_concurrency() > 1),
       config_(config),
       caps_(describe(env_.can_wait_any)),
-      keeper_(std::make_unique<keeper>(env_, config_)) {}
+      session_thread_(std::make_unique<session_thread>(env_, config_)) {}
 
-result<void> file_engine::start() { return keeper_->start(); }
+result<void> file_engine::start() { return session_thread_->start(); }
 
-// The session ends with its keeper: whatever we still hold is now a dead session's, and those who wait for
-// it are awake.
+// The session ends with its thread: whatever we still hold is now a dead session's, and those who wait for it
+// are awake.
 file_engine::~file_engine() {
   if (is_forked()) {
     // The parent's: neither its thread nor its session are ours to end.
-    keeper_->abandon();
-    (void)keeper_.release();
+    session_thread_->abandon();
+    (void)session_thread_.release();
     return;
   }
-  keeper_->stop();
+  session_thread_->stop();
 }
 
 result<std::unique_ptr<engine>> make_engine(const engine_config& config) {

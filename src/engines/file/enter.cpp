@@ -63,7 +63,7 @@ file_engine::taken file_engine::take_fast(std::uint64_t handle, const request& a
   const std::int64_t sent = to_count(env_.time.recent());
   out.expires = rounded_expiry(sent + ask.ttl.count());
   out.word = fast_word(env_.prefix, ask.owner.sequence, out.expires);
-  std::uint64_t expected = free_word(life_of(handle));
+  std::uint64_t expected = free_word(incarnation_of(handle));
   if (!at.word.compare_exchange_strong(expected, out.word, std::memory_order_seq_cst,
                                        std::memory_order_relaxed)) {
     return taken::no;
@@ -107,7 +107,7 @@ result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const re
   if (auto locked = at.lock(limits); !locked) {
     return error{errc::outcome_unknown, locked.error().message()};
   }
-  if (in.incarnation != life_of(handle)) return std::optional<entered>{};
+  if (in.incarnation != incarnation_of(handle)) return std::optional<entered>{};
   entry* one = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
   if (one == nullptr) one = at.find_fast(in, got.word);
   if (one == nullptr) return std::optional<entered>{};
@@ -125,7 +125,7 @@ bool file_engine::is_surely_busy(const request& ask, std::uint64_t memo) const n
   const record& at = store().record_at(where_of(memo));
   const std::uint64_t word = at.word.load(std::memory_order_acquire);
   // The record may have been given to another name; then its incarnation is another one.
-  if (tag_of(word) != word_tag::fast || at.incarnation != life_of(memo)) return false;
+  if (tag_of(word) != word_tag::fast || at.incarnation != incarnation_of(memo)) return false;
   const auto holder = holder_of(word);
   if (holder.session == env_.self.session) {
     if (holder.sequence == low_bits(ask.owner.sequence, sequence_bits))
@@ -208,7 +208,7 @@ std::optional<entered> file_engine::find_known(locked_shard& at, record& in, con
 result<entered> file_engine::enter_queue(locked_shard& at, record& in, const request& ask) {
   const auto now = env_.time.now();
   const auto give_back = [&](auto answer) -> result<entered> {
-    at.settle(in, now);
+    at.after_change(in, now);
     return answer;
   };
   const auto upgraded = [&]() -> entry* {
@@ -252,13 +252,13 @@ result<entered> file_engine::enter_queue(locked_shard& at, record& in, const req
   write_text(one.label, ask.label);
   if (base != nullptr) {
     one.flags = entry_upgrade;
-    one.converts = store().offset_of(*base);
+    one.replaces = store().offset_of(*base);
   }
   if (!enters) {
     at.queue_up(in, one);
     return waiting(one, ask);
   }
-  at.hold(in, one, now);
+  at.grant_to(in, one, now);
   return give_back(granted(one, ask.name, ask.owner));
 }
 
@@ -300,7 +300,7 @@ result<entered> file_engine::settle(const request& ask, const call& limits) {
   at.reap(*in, now);
   at.serve(*in, now);
   auto known = find_known(at, *in, ask, true);
-  at.settle(*in, now);
+  at.after_change(*in, now);
   return known.value_or(entered{});
 }
 

@@ -1,4 +1,4 @@
-// The engine behind file: one mapping, one session, one keeper thread.
+// The engine behind file: one mapping, one session, one session thread.
 //
 // Verbs by file: engine.cpp opens and closes, enter.cpp and release.cpp have the uncontended path and what
 // happens when it is not, await.cpp sleeps, operate.cpp shows and revokes, count.cpp has counters and watch.
@@ -6,8 +6,8 @@
 
 #include <holdfast/engine.hpp>
 
-#include "engines/file/keeper.hpp"
 #include "engines/file/mapping.hpp"
+#include "engines/file/session_thread.hpp"
 #include "engines/file/shard.hpp"
 #include "engines/file/wait.hpp"
 #include "support/fork.hpp"
@@ -73,7 +73,7 @@ class file_engine final : public engine {
                    completion<void>& done) noexcept override;
 
  private:
-  class async_place;
+  class async_await;
   class async_watch;
   bool is_forked() const noexcept { return support::fork_generation() != forks_; }
   bool may_be_fast(const request& ask) const noexcept;
@@ -97,10 +97,10 @@ class file_engine final : public engine {
   bool notes_are_of(const record& at, std::uint64_t word, std::uint64_t sequence) const noexcept;
 
   std::optional<grant> delivered(const entry& one, const ticket& place) const noexcept;
-  result<outlook> look(const ticket& place, std::uint32_t cookie, const call& limits);
+  result<look_result> look(const ticket& place, std::uint32_t cookie, const call& limits);
   bool is_at(const entry& one, const ticket& place) const noexcept;
-  result<bool> look_at(watched& what, std::uint32_t cookie, const call& limits, outlook& out);
-  void look_away(watched& what, const call& limits) noexcept;
+  result<bool> look_at(watched& what, std::uint32_t cookie, const call& limits, look_result& out);
+  void stop_watching(watched& what, const call& limits) noexcept;
 
   std::uint32_t shard_with(std::uint64_t handle) const noexcept {
     return store_->chunk_around(where_of(handle)).shard;
@@ -122,7 +122,7 @@ class file_engine final : public engine {
   std::atomic<std::uint64_t> newest_{0};  // owner that came to a queue
   engine_config config_;
   capabilities caps_;
-  std::unique_ptr<keeper> keeper_;
+  std::unique_ptr<session_thread> session_thread_;
 };
 
 not_done forked_error(const mapping& store);

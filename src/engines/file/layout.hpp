@@ -94,12 +94,12 @@ struct ring_slot {
 inline constexpr std::uint32_t lost_cookie = 0x8000'0000;  // | generation; the payload is the owner
 inline constexpr std::uint32_t lost_revoked = 0x4000'0000;
 
-// One client. `alive` is held by its keeper thread as long as it lives; the kernel marks and wakes the
-// word when that thread dies, however it dies.
+// One client. `alive` is held by its session thread as long as it lives; the kernel marks and wakes the word when that
+// thread dies, however it dies.
 struct alignas(64) session {
   pthread_mutex_t alive;
-  futex_word generation;  // one more for each client that has had this place
-  alignas(64) futex_word bell;
+  futex_word generation;  // one more for each client that has had this slot
+  alignas(64) futex_word wake;
   std::atomic<std::uint32_t> ring_head;
   cell<std::int64_t> pid;
   std::array<cell<std::uint64_t>, 2> nonce;
@@ -123,14 +123,14 @@ struct alignas(64) chunk {
 
 struct alignas(64) shard {
   pthread_mutex_t mutex;
-  cell<std::uint32_t> torn;              // somebody died in here, and nobody has mended it yet
+  cell<std::uint32_t> needs_rebuild;     // a client died in here, and none has rebuilt it yet
   alignas(64) std::uint64_t token_base;  // at least every token of names this shard has forgotten
   std::uint64_t last_version;
   std::uint64_t last_serial;
   offset free_records, free_entries;
   cell<offset> chunks;
   std::uint32_t free_entry_count;
-  cell<std::uint64_t> mended;  // how often somebody died in here; for tests and the curious
+  cell<std::uint64_t> rebuilds;  // how often somebody died in here; for tests and the curious
   std::array<offset, bucket_count> buckets;
 };
 
@@ -170,7 +170,7 @@ enum class entry_state : std::uint32_t { free = 0, watching = 1, waiting = 2, ho
 inline constexpr std::uint32_t entry_upgrade = 1;  // flags: goes before everybody
 inline constexpr std::uint32_t entry_fast =
     2;  // made from a fast word; owner and token may be unknown
-inline constexpr std::uint32_t entry_shadow =
+inline constexpr std::uint32_t entry_replaced =
     4;  // an upgrade of it holds: weighs nothing until that ends
 
 struct alignas(64) entry {
@@ -180,20 +180,20 @@ struct alignas(64) entry {
   cell<std::uint32_t> flags;
   cell<offset> record;
   cell<std::uint32_t> session, generation;
-  cell<offset> converts;  // an upgrade: the entry it replaces, or stands before once it holds
+  cell<offset> replaces;  // an upgrade: the entry it replaces, or stands before once it holds
   cell<std::uint64_t> sequence, serial, weight, token;
 
   alignas(64) cell<std::int64_t> since;  // nanoseconds of the steady clock, as are the next two
   cell<std::int64_t> expires, ttl;
   cell<std::uint64_t> fast_word;  // what it was made from
-  std::uint64_t aim;  // what the waiter watches over: a serial, or additions | aim_at_holders
+  std::uint64_t monitors;         // a waiter: a serial, or additions | monitors_holders
   cell<lock_mode> mode;
   std::int32_t priority;
   offset next, prev;
   alignas(64) text_words label;
 };
 
-inline constexpr std::uint64_t aim_at_holders = std::uint64_t{1} << 63;
+inline constexpr std::uint64_t monitors_holders = std::uint64_t{1} << 63;
 
 static_assert(sizeof(session) == 704 && sizeof(shard) == 128 + 4096);
 static_assert(sizeof(record) == 576 && sizeof(entry) == 192);

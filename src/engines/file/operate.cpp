@@ -76,7 +76,7 @@ lock_info describe(locked_shard& at, const record& in, steady_time now) {
   }
   for (offset e = in.holders; e != 0; e = store.entry_at(e).next) {
     const entry& one = store.entry_at(e);
-    if ((one.flags & entry_shadow) != 0 || at.is_gone(one, now)) continue;
+    if ((one.flags & entry_replaced) != 0 || at.is_gone(one, now)) continue;
     out.holders.push_back(describe_entry(store, one, now));
   }
   std::sort(out.holders.begin(), out.holders.end(),
@@ -100,7 +100,7 @@ result<lock_info> file_engine::inspect(std::string_view name, const call& limits
   record* in = at.find(record_kind::lock, name, hash);
   if (in != nullptr) {
     const auto now = env_.time.now();
-    if (at.reap(*in, now)) at.settle(*in, now);
+    if (at.reap(*in, now)) at.after_change(*in, now);
     return describe(at, *in, now);
   }
   lock_info nothing;
@@ -151,7 +151,7 @@ result<std::size_t> file_engine::revoke(std::string_view name, const call& limit
   while (in->holders != 0) {
     entry* one = &store().entry_at(in->holders);
     // A base that is not the first goes with its upgrade; if it is the first, look behind it.
-    while ((one->flags & entry_shadow) != 0 && one->next != 0) one = &store().entry_at(one->next);
+    while ((one->flags & entry_replaced) != 0 && one->next != 0) one = &store().entry_at(one->next);
     at.tell_lost(*one, true);
     at.drop_holder(*in, *one);
     ++ended;
@@ -159,7 +159,7 @@ result<std::size_t> file_engine::revoke(std::string_view name, const call& limit
   // The fence is above every token given so far, also while nobody holds the lock.
   in->token.fetch_add(1, std::memory_order_seq_cst);
   at.changed(*in);
-  at.settle(*in, now);
+  at.after_change(*in, now);
   return ended;
 }
 

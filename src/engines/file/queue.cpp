@@ -29,7 +29,7 @@ void unlink(mapping& store, offset& first, offset* last, entry& one) noexcept {
 
 bool locked_shard::is_ours(const entry& one, std::uint64_t sequence) const noexcept {
   return one.sequence == sequence && one.session == env_.self.session &&
-         one.generation == env_.self.generation && (one.flags & (entry_fast | entry_shadow)) == 0;
+         one.generation == env_.self.generation && (one.flags & (entry_fast | entry_replaced)) == 0;
 }
 
 bool locked_shard::is_gone(const entry& holder, steady_time now) const noexcept {
@@ -58,7 +58,8 @@ entry* locked_shard::find_holder(const grant& held, record*& in) const noexcept 
   const offset where = where_of(held.handle);
   if ((held.handle & entry_handle) != 0) {
     entry& one = at(where);
-    if (one.state != entry_state::holding || life_of(one.serial) != life_of(held.handle) ||
+    if (one.state != entry_state::holding ||
+        incarnation_of(one.serial) != incarnation_of(held.handle) ||
         !is_ours(one, held.owner.sequence)) {
       return nullptr;
     }
@@ -66,7 +67,7 @@ entry* locked_shard::find_holder(const grant& held, record*& in) const noexcept 
     return &one;
   }
   in = &store_.record_at(where);
-  if (in->incarnation != life_of(held.handle)) return nullptr;
+  if (in->incarnation != incarnation_of(held.handle)) return nullptr;
   if (entry* one = find_owner(*in, held.owner.sequence, false)) return one;
   return find_fast(
       *in, fast_word(env_.prefix, held.owner.sequence, to_count(held.valid_from + held.ttl)));
@@ -101,10 +102,11 @@ void locked_shard::inflate(record& of) noexcept {
     const auto now = to_count(env_.time.now());
     entry& one = new_entry(of, holder.sequence);
     one.session = holder.session;
-    // The word has only its low bits. If they differ from today's, the holder is of an older generation.
-    const std::uint32_t today =
+    // The word has only its low bits. If they differ from the current one's, the holder is of an older generation.
+    const std::uint32_t current =
         store_.session_at(holder.session).generation.load(std::memory_order_acquire);
-    one.generation = low_bits(today, generation_bits) == holder.generation ? today : today - 1;
+    one.generation =
+        low_bits(current, generation_bits) == holder.generation ? current : current - 1;
     one.flags = entry_fast;
     one.fast_word = word;
     one.mode = lock_mode::exclusive;
@@ -131,7 +133,7 @@ void locked_shard::inflate(record& of) noexcept {
 
 // ---- coming and going
 
-void locked_shard::hold(record& in, entry& one, steady_time now) noexcept {
+void locked_shard::grant_to(record& in, entry& one, steady_time now) noexcept {
   one.token = in.token.fetch_add(1, std::memory_order_acq_rel) + 1;
   one.since = to_count(now);
   one.expires = to_count(now) + one.ttl;
@@ -140,9 +142,9 @@ void locked_shard::hold(record& in, entry& one, steady_time now) noexcept {
   in.used += one.weight;
   ++in.holder_count;
   ++in.additions;
-  if (one.converts != 0) {
-    entry& base = at(one.converts);
-    base.flags = base.flags | entry_shadow;
+  if (one.replaces != 0) {
+    entry& base = at(one.replaces);
+    base.flags = base.flags | entry_replaced;
     in.used -= base.weight;
     --in.holder_count;
   }
@@ -162,21 +164,21 @@ void locked_shard::queue_up(record& in, entry& one) noexcept {
     in.last_waiter = where;
   } else {
     at(one.next).prev = where;
-    wake(at(one.next));  // it has somebody else before it now, to watch over
+    wake(at(one.next));  // it has another waiter before it now, to monitor
   }
   in.waiter_count = in.waiter_count + 1;
 }
 
-void locked_shard::observe(record& in, entry& one) noexcept {
+void locked_shard::add_watcher(record& in, entry& one) noexcept {
   one.state.publish(entry_state::watching);
   link_front(store_, in.watchers, one);
 }
 
 void locked_shard::resize(record& in, entry& holder, std::uint64_t weight,
                           lock_mode mode) noexcept {
-  if (holder.converts != 0) {
-    entry& base = at(holder.converts);
-    holder.converts = 0;
+  if (holder.replaces != 0) {
+    entry& base = at(holder.replaces);
+    holder.replaces = 0;
     unlink(store_, in.holders, nullptr, base);
     free_entry(base);
   }
@@ -189,9 +191,9 @@ void locked_shard::resize(record& in, entry& holder, std::uint64_t weight,
 
 void locked_shard::drop_holder(record& in, entry& one) noexcept {
   const offset where = store_.offset_of(one);
-  if (one.converts != 0) {
+  if (one.replaces != 0) {
     // First the base: should we be killed here, the upgrade goes on holding alone, and nothing comes back.
-    entry& base = at(one.converts);
+    entry& base = at(one.replaces);
     unlink(store_, in.holders, nullptr, base);
     free_entry(base);
   }
@@ -199,7 +201,7 @@ void locked_shard::drop_holder(record& in, entry& one) noexcept {
   for (offset w = in.waiters; w != 0 && (at(w).flags & entry_upgrade) != 0;) {
     entry& waiter = at(w);
     w = waiter.next;
-    if (waiter.converts != where) continue;
+    if (waiter.replaces != where) continue;
     wake(waiter);
     drop_waiter(in, waiter);
   }
@@ -211,19 +213,19 @@ void locked_shard::drop_holder(record& in, entry& one) noexcept {
 }
 
 void locked_shard::end_upgrade(record& in, entry& upgrade, steady_time now) noexcept {
-  entry& base = at(upgrade.converts);
+  entry& base = at(upgrade.replaces);
   base.expires = to_count(now) + base.ttl;
   unlink(store_, in.holders, nullptr, upgrade);
   in.used -= upgrade.weight;
   free_entry(upgrade);
-  base.flags = base.flags & ~entry_shadow;
+  base.flags = base.flags & ~entry_replaced;
   in.used += base.weight;
   ++in.additions;
   changed(in);
 }
 
 void locked_shard::drop_waiter(record& in, entry& one) noexcept {
-  if (one.next != 0) wake(at(one.next));  // it watched over this one
+  if (one.next != 0) wake(at(one.next));  // it monitored this one
   unlink(store_, in.waiters, &in.last_waiter, one);
   in.waiter_count = in.waiter_count - 1;
   free_entry(one);
@@ -241,10 +243,10 @@ bool locked_shard::reap(record& in, steady_time now) noexcept {
   for (offset e = in.holders; e != 0;) {
     entry& one = at(e);
     e = one.next;
-    if ((one.flags & entry_shadow) != 0 || !is_gone(one, now)) continue;
+    if ((one.flags & entry_replaced) != 0 || !is_gone(one, now)) continue;
     tell_lost(one, false);
     // Dropping an upgrade drops its base with it, which may be the next in the list.
-    if (e != 0 && e == one.converts) e = at(e).next;
+    if (e != 0 && e == one.replaces) e = at(e).next;
     drop_holder(in, one);
     any = true;
   }
@@ -261,34 +263,34 @@ void locked_shard::serve(record& in, steady_time now) noexcept {
       continue;
     }
     queue_state state{in.capacity, in.used};
-    if (head.converts != 0) state.used -= at(head.converts).weight;
+    if (head.replaces != 0) state.used -= at(head.replaces).weight;
     if (!fits(state, head.weight)) return;
     unlink(store_, in.waiters, &in.last_waiter, head);
     in.waiter_count = in.waiter_count - 1;
-    hold(in, head, now);
+    grant_to(in, head, now);
     wake(head);
   }
 }
 
-// The first in the queue watches over the holders. After the usual hand-over it already does: its
-// predecessor has become the one holder.
-void locked_shard::aim_head(record& in) noexcept {
+// The first in the queue monitors the holders. After the usual hand-over it already does: its predecessor has become
+// the one holder.
+void locked_shard::let_head_monitor_holders(record& in) noexcept {
   if (in.waiters == 0) return;
   entry& head = at(in.waiters);
-  const std::uint64_t all = aim_at_holders | in.additions;
-  if (head.aim == all) return;
+  const std::uint64_t all = monitors_holders | in.additions;
+  if (head.monitors == all) return;
   if (in.holder_count == 1) {
     const entry& holder = at(in.holders);
-    // An asynchronous waiter of the holder's own client has no timer, and its keeper is awake now anyway.
+    // An asynchronous waiter of the holder's own client has no timer, and its session thread is awake now anyway.
     const bool same = head.cookie != 0 && head.session == holder.session;
-    if (!same && (holder.flags & entry_shadow) == 0 && head.aim == holder.serial) return;
+    if (!same && (holder.flags & entry_replaced) == 0 && head.monitors == holder.serial) return;
   }
   wake(head);
 }
 
-void locked_shard::settle(record& in, steady_time now) noexcept {
+void locked_shard::after_change(record& in, steady_time now) noexcept {
   serve(in, now);
-  aim_head(in);
+  let_head_monitor_holders(in);
   const bool empty = in.holders == 0 && in.waiters == 0 && in.watchers == 0;
   if (empty && in.kind == record_kind::lock &&
       in.word.load(std::memory_order_relaxed) == slow_word) {

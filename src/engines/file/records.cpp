@@ -102,7 +102,7 @@ bool locked_shard::is_idle(record& one, std::int64_t wall, steady_time now) noex
 }
 
 std::size_t locked_shard::recycle_records() noexcept {
-  bury_dead_entries();
+  drop_dead_entries();
   std::size_t found = 0;
   const auto wall = wall_nanoseconds();
   const auto now = env_.time.now();
@@ -131,14 +131,14 @@ void locked_shard::close(record& one) noexcept {
 
 result<void> locked_shard::reserve(std::uint32_t entries) {
   if (shard_.free_entry_count >= entries) return {};
-  bury_dead_entries();
+  drop_dead_entries();
   if (shard_.free_entry_count >= entries_per_chunk / 4) return {};
   auto grown = add_chunk(chunk_kind::entries);
   if (!grown && shard_.free_entry_count < entries) return grown;
   return {};
 }
 
-void locked_shard::bury_dead_entries() noexcept {
+void locked_shard::drop_dead_entries() noexcept {
   const auto now = env_.time.now();
   for_each_record([this, now](record& one) {
     if (one.word.load(std::memory_order_acquire) != slow_word) return;
@@ -152,7 +152,7 @@ void locked_shard::bury_dead_entries() noexcept {
     bury(one.watchers, [&](entry& e) { drop_watcher(one, e); });
     bury(one.waiters, [&](entry& e) { drop_waiter(one, e); });
     reap(one, now);
-    settle(one, now);
+    after_change(one, now);
   });
 }
 
@@ -165,12 +165,12 @@ entry& locked_shard::new_entry(record& of, std::uint64_t sequence) noexcept {
   fresh.record = store_.offset_of(of);
   fresh.session = env_.self.session;
   fresh.generation = env_.self.generation;
-  fresh.converts = 0;
+  fresh.replaces = 0;
   fresh.sequence = sequence;
   fresh.serial = ++shard_.last_serial;
   fresh.token = 0;
   fresh.fast_word = 0;
-  fresh.aim = 0;
+  fresh.monitors = 0;
   fresh.priority = 0;
   fresh.next = fresh.prev = 0;
   return fresh;

@@ -38,7 +38,7 @@ class rebuilder {
     each_chunk<entry>(chunk_kind::entries, entries_per_chunk,
                       [this](entry& e, offset where) { sort_out(e, where); });
     link_waiters();
-    find_shadows();
+    mark_replaced();
     each_chunk<record>(chunk_kind::records, records_per_chunk,
                        [](record& r, offset) { deflate_if_empty(r); });
   }
@@ -100,8 +100,8 @@ class rebuilder {
         push(r.holders, e, where);
         ++r.holder_count;
         r.used += e.weight;
-        e.flags = e.flags & ~entry_shadow;
-        if (e.converts != 0) upgrades_.push_back(where);
+        e.flags = e.flags & ~entry_replaced;
+        if (e.replaces != 0) upgrades_.push_back(where);
         break;
       }
     }
@@ -135,18 +135,18 @@ class rebuilder {
     }
   }
 
-  // Those whose upgrade holds weigh nothing; an upgrade whose base is gone is a holder like any other.
-  void find_shadows() {
+  // Entries whose upgrade holds weigh nothing; an upgrade whose base is gone is a holder like any other.
+  void mark_replaced() {
     for (const offset where : upgrades_) {
       entry& upgrade = store_.entry_at(where);
-      entry& base = store_.entry_at(upgrade.converts);
-      if (!store_.is_item(upgrade.converts, chunk_kind::entries) ||
+      entry& base = store_.entry_at(upgrade.replaces);
+      if (!store_.is_item(upgrade.replaces, chunk_kind::entries) ||
           base.state != entry_state::holding || base.record != upgrade.record ||
           base.session != upgrade.session || base.generation != upgrade.generation) {
-        upgrade.converts = 0;
+        upgrade.replaces = 0;
         continue;
       }
-      base.flags = base.flags | entry_shadow;
+      base.flags = base.flags | entry_replaced;
       record& r = store_.record_at(base.record);
       r.used -= base.weight;
       --r.holder_count;
@@ -212,7 +212,7 @@ void begin_boot(mapping& store) {
     shard& one = store.shard_at(i);
     init_robust(one.mutex);
     rebuild(store, i);
-    one.torn = 0;
+    one.needs_rebuild = 0;
     one.token_base = std::max(one.token_base + (std::uint64_t{1} << 32), wall_microseconds());
     one.last_version += std::uint64_t{1} << 32;
   }

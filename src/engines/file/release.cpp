@@ -22,7 +22,7 @@ result<void> file_engine::release(const grant& held, const call& limits) {
     std::uint64_t word =
         fast_word(env_.prefix, held.owner.sequence, to_count(held.valid_from + held.ttl));
     record& in = store().record_at(where_of(held.handle));
-    if (in.word.compare_exchange_strong(word, free_word(life_of(held.handle)),
+    if (in.word.compare_exchange_strong(word, free_word(incarnation_of(held.handle)),
                                         std::memory_order_seq_cst, std::memory_order_relaxed)) {
       return {};
     }
@@ -34,7 +34,7 @@ result<void> file_engine::release(const grant& held, const call& limits) {
 bool file_engine::give_back_fast(record& in, const grant& held) noexcept {
   std::uint64_t word = in.word.load(std::memory_order_acquire);
   return tag_of(word) == word_tag::fast && notes_are_of(in, word, held.owner.sequence) &&
-         in.word.compare_exchange_strong(word, free_word(life_of(held.handle)));
+         in.word.compare_exchange_strong(word, free_word(incarnation_of(held.handle)));
 }
 
 result<void> file_engine::release_slowly(const grant& held, const call& limits) {
@@ -43,11 +43,11 @@ result<void> file_engine::release_slowly(const grant& held, const call& limits) 
   record* in = nullptr;
   if (entry* one = at.find_holder(held, in)) {
     at.drop_holder(*in, *one);
-    at.settle(*in, env_.time.now());
+    at.after_change(*in, env_.time.now());
     return {};
   }
-  const bool is_record =
-      (held.handle & entry_handle) == 0 && in != nullptr && in->incarnation == life_of(held.handle);
+  const bool is_record = (held.handle & entry_handle) == 0 && in != nullptr &&
+                         in->incarnation == incarnation_of(held.handle);
   if (is_record && give_back_fast(*in, held)) return {};
   return not_held_error(held.name);
 }
@@ -90,14 +90,14 @@ void file_engine::start_renew(std::span<renewal> batch, const call& limits,
 // of the last one that could not.
 result<void> file_engine::renew_all(std::span<renewal> batch, const call& limits) {
   if (is_forked()) return forked_error(store());
-  std::bitset<shard_count> mute;
+  std::bitset<shard_count> stuck;
   result<void> outcome;
   for (renewal& one : batch) {
     if (one.answer != renewal::verdict::unknown || renew_fast(one)) continue;
     const auto shard = shard_with(one.held->handle);
-    if (mute[shard]) continue;
+    if (stuck[shard]) continue;
     if (auto asked = renew_in_shard(one, limits); !asked) {
-      mute.set(shard);
+      stuck.set(shard);
       outcome = std::move(asked);
     }
   }
@@ -110,7 +110,7 @@ bool file_engine::renew_fast(renewal& one) noexcept {
   const grant& held = *one.held;
   if ((held.handle & entry_handle) != 0) return false;
   record& in = store().record_at(where_of(held.handle));
-  if (in.incarnation != life_of(held.handle)) return false;
+  if (in.incarnation != incarnation_of(held.handle)) return false;
   std::uint64_t word = in.word.load(std::memory_order_acquire);
   if (tag_of(word) != word_tag::fast || !notes_are_of(in, word, held.owner.sequence)) return false;
   const std::int64_t sent = to_count(env_.time.now());
@@ -136,7 +136,7 @@ result<void> file_engine::renew_in_shard(renewal& one, const call& limits) {
   if (found == nullptr) return {};
   if (to_count(now) > found->expires) {
     at.drop_holder(*in, *found);
-    at.settle(*in, now);
+    at.after_change(*in, now);
     return {};
   }
   found->ttl = held.ttl.count();
@@ -160,7 +160,8 @@ result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call
   if ((held.handle & entry_handle) == 0) {
     record& in = store().record_at(where_of(held.handle));
     const std::uint64_t word = in.word.load(std::memory_order_acquire);
-    if (tag_of(word) == word_tag::fast && in.incarnation == life_of(held.handle)) at.inflate(in);
+    if (tag_of(word) == word_tag::fast && in.incarnation == incarnation_of(held.handle))
+      at.inflate(in);
   }
   record* in = nullptr;
   entry* one = at.find_holder(held, in);
@@ -181,7 +182,7 @@ result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call
   is_new(held.owner.sequence);
   at.resize(*in, *one, weight, to);
   const grant shrunk = granted(*one, held.name, held.owner).granted;
-  at.settle(*in, now);
+  at.after_change(*in, now);
   return shrunk;
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr nanoseconds patience = std::chrono::milliseconds{500};
 // A deadline that is over must not fail a call that would only have waited for a moment.
 constexpr nanoseconds a_moment = std::chrono::milliseconds{10};
-constexpr nanoseconds mute_for = std::chrono::milliseconds{100};
+constexpr nanoseconds stuck_for = std::chrono::milliseconds{100};
 
 }  // namespace
 
@@ -44,14 +44,14 @@ std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
 int locked_shard::wait_for_mutex(const call& limits) noexcept {
   const auto now = std::chrono::steady_clock::now();
   const bool in_a_hurry = limits.deadline <= now;
-  auto& mute_until = env_.mute_until[index_];
-  if (in_a_hurry && to_count(now) < mute_until.load(std::memory_order_relaxed)) return ETIMEDOUT;
+  auto& stuck_until = env_.stuck_until[index_];
+  if (in_a_hurry && to_count(now) < stuck_until.load(std::memory_order_relaxed)) return ETIMEDOUT;
   const auto limit =
       in_a_hurry ? a_moment : std::clamp<nanoseconds>(limits.deadline - now, a_moment, patience);
   const int got = lock_within(shard_.mutex, limit);
   if (got == ETIMEDOUT) {
-    mute_until.store(to_count(std::chrono::steady_clock::now() + mute_for),
-                     std::memory_order_relaxed);
+    stuck_until.store(to_count(std::chrono::steady_clock::now() + stuck_for),
+                      std::memory_order_relaxed);
   }
   return got;
 }
@@ -70,7 +70,7 @@ result<void> locked_shard::lock(const call& limits) {
   if (got == EOWNERDEAD) {
     // The mutex forgets the crash as soon as somebody says so, and that may be one who cannot mend it: so the file
     // remembers it. Killed in between, the next one gets the same answer from the mutex again.
-    shard_.torn.publish(1);
+    shard_.needs_rebuild.publish(1);
     pthread_mutex_consistent(&shard_.mutex);
   }
   if (!store_.sees_everything()) {
@@ -80,7 +80,7 @@ result<void> locked_shard::lock(const call& limits) {
                     "open it again.",
                     store_.path())};
   }
-  if (shard_.torn != 0) after_crash();
+  if (shard_.needs_rebuild != 0) after_crash();
   return {};
 }
 
@@ -94,13 +94,13 @@ void locked_shard::unlock() noexcept {
 // Somebody was killed while it had the mutex. If we are killed in here, the next one finds the same.
 void locked_shard::after_crash() noexcept {
   rebuild(store_, index_);
-  shard_.mended = shard_.mended + 1;
-  shard_.torn.publish(0);
+  shard_.rebuilds = shard_.rebuilds + 1;
+  shard_.needs_rebuild.publish(0);
   const auto now = env_.time.now();
   for_each_record([this, now](record& one) {
     if (one.word.load(std::memory_order_acquire) != slow_word) return;
     changed(one);
-    settle(one, now);
+    after_change(one, now);
     // It may have granted or removed something and not lived to say so.
     for (offset e = one.holders; e != 0; e = at(e).next) wake(at(e));
     for (offset e = one.waiters; e != 0; e = at(e).next) wake(at(e));
@@ -115,11 +115,11 @@ void locked_shard::notify(const notice& one) noexcept {
 void locked_shard::flush() noexcept {
   for (std::uint32_t i = 0; i < notice_count_; ++i) {
     const notice& one = notices_[i];
-    // The entry may be somebody else's by now; a needless nudge is harmless.
-    if (one.sleeper != nullptr) {
-      nudge(*one.sleeper);
+    // The entry may be somebody else's by now; a needless wake-up is harmless.
+    if (one.waiter != nullptr) {
+      wake_now(*one.waiter);
     } else {
-      leave_note(store_.session_at(one.session), one.cookie, one.payload);
+      send_message(store_.session_at(one.session), one.cookie, one.payload);
     }
   }
   notice_count_ = 0;

@@ -1,4 +1,4 @@
-#include "engines/file/keeper.hpp"
+#include "engines/file/session_thread.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -15,7 +15,7 @@ constexpr nanoseconds async_back_stop = std::chrono::seconds{1};
 
 }  // namespace
 
-result<void> keeper::start() {
+result<void> session_thread::start() {
   std::promise<result<void>> started;
   auto outcome = started.get_future();
   const auto life = [this, &started] {
@@ -23,7 +23,7 @@ result<void> keeper::start() {
     if (who) {
       env_.self = *who;
       env_.prefix = fast_prefix(who->session, who->generation);
-      notes_read_ = env_.store.session_at(who->session).ring_head.load();
+      messages_read_ = env_.store.session_at(who->session).ring_head.load();
       started.set_value({});
       run();
     } else {
@@ -39,63 +39,63 @@ result<void> keeper::start() {
   return outcome.get();
 }
 
-void keeper::stop() {
+void session_thread::stop() {
   {
     const std::lock_guard lock{guard_};
     closing_ = true;
   }
   if (!thread_.joinable()) return;
-  ring();
+  wake();
   thread_.join();
 }
 
-void keeper::abandon() noexcept {
+void session_thread::abandon() noexcept {
   if (thread_.joinable()) thread_.detach();
 }
 
-void keeper::ring() noexcept {
+void session_thread::wake() noexcept {
   session& own = env_.store.session_at(env_.self.session);
-  own.bell.fetch_add(1, std::memory_order_acq_rel);
-  futex_wake(own.bell, 1);
+  own.wake.fetch_add(1, std::memory_order_acq_rel);
+  futex_wake(own.wake, 1);
 }
 
-void keeper::add(std::unique_ptr<async_wait> wait) {
+void session_thread::add(std::unique_ptr<async_wait> wait) {
   {
     const std::lock_guard lock{guard_};
     added_.push_back(std::move(wait));
   }
-  ring();
+  wake();
 }
 
-void keeper::ask_to_stop(std::uint32_t cookie) noexcept {
+void session_thread::ask_to_stop(std::uint32_t cookie) noexcept {
   {
     const std::lock_guard lock{guard_};
     stopped_.push_back(cookie);
   }
-  ring();
+  wake();
 }
 
-void keeper::run() noexcept {
+void session_thread::run() noexcept {
   session& own = env_.store.session_at(env_.self.session);
-  lookout watch;
+  wait_set waiting_on;
   for (;;) {
-    const std::uint32_t seen = own.bell.load(std::memory_order_acquire);
+    const std::uint32_t seen = own.wake.load(std::memory_order_acquire);
     if (!take_inbox()) break;
-    take_notes();
+    take_messages();
     take_deaths();
     take_timers();
-    watch.clear();
-    for (const auto& [session, cookies] : watchers_)
-      watch.watch_over(env_.store.session_at(session));
-    watch.not_after(timers_.empty() ? env_.time.now() + std::chrono::hours{1}
-                                    : timers_.begin()->first);
-    watch.sleep(env_, own.bell, seen);
+    waiting_on.clear();
+    for (const auto& [session, cookies] : monitors_)
+      waiting_on.monitor(env_.store.session_at(session));
+    waiting_on.not_after(timers_.empty() ? env_.time.now() + std::chrono::hours{1}
+                                         : timers_.begin()->first);
+    waiting_on.sleep(env_, own.wake, seen);
   }
   close();
   end_session(env_.store, env_.self);
 }
 
-bool keeper::take_inbox() {
+bool session_thread::take_inbox() {
   std::vector<std::unique_ptr<async_wait>> added;
   std::vector<std::uint32_t> stopped;
   {
@@ -106,10 +106,10 @@ bool keeper::take_inbox() {
   }
   for (auto& wait : added) {
     do last_cookie_ = (last_cookie_ + 1) % lost_revoked;
-    while (last_cookie_ == 0 || items_.contains(last_cookie_));
+    while (last_cookie_ == 0 || waits_.contains(last_cookie_));
     const auto cookie = last_cookie_;
     const std::stop_token stop = wait->stop;
-    item& one = items_[cookie];
+    pending_wait& one = waits_[cookie];
     one.wait = std::move(wait);
     if (stop.stop_possible()) one.on_stop.emplace(stop, canceller{this, cookie});
     look(cookie);
@@ -118,23 +118,23 @@ bool keeper::take_inbox() {
   return true;
 }
 
-void keeper::take_notes() {
+void session_thread::take_messages() {
   session& own = env_.store.session_at(env_.self.session);
   bool missed = false;
   for (;;) {
     const std::uint32_t head = own.ring_head.load(std::memory_order_acquire);
-    if (notes_read_ == head) break;
-    if (head - notes_read_ > ring_size) {
+    if (messages_read_ == head) break;
+    if (head - messages_read_ > ring_size) {
       missed = true;
-      notes_read_ = head - static_cast<std::uint32_t>(ring_size);
+      messages_read_ = head - static_cast<std::uint32_t>(ring_size);
     }
-    const ring_slot& slot = own.ring[notes_read_ % ring_size];
+    const ring_slot& slot = own.ring[messages_read_ % ring_size];
     const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
     const std::uint64_t payload = slot.payload.get();
     // Overwritten while we read it, or its writer was killed, or is about to write it: look at everything.
-    const bool whole = stamp >> 32 == std::uint64_t{notes_read_} + 1 &&
-                       own.ring_head.load(std::memory_order_acquire) - notes_read_ <= ring_size;
-    ++notes_read_;
+    const bool whole = stamp >> 32 == std::uint64_t{messages_read_} + 1 &&
+                       own.ring_head.load(std::memory_order_acquire) - messages_read_ <= ring_size;
+    ++messages_read_;
     const auto cookie = static_cast<std::uint32_t>(stamp);
     if (!whole) {
       missed = true;
@@ -150,9 +150,9 @@ void keeper::take_notes() {
   if (missed) look_at_all();
 }
 
-void keeper::take_deaths() {
+void session_thread::take_deaths() {
   std::vector<std::uint32_t> concerned;
-  for (const auto& [number, cookies] : watchers_) {
+  for (const auto& [number, cookies] : monitors_) {
     session& one = env_.store.session_at(number);
     if (says_alive(life_word(one).load(std::memory_order_acquire))) continue;
     futex_wake(life_word(one), INT_MAX);  // the kernel woke only us
@@ -161,11 +161,11 @@ void keeper::take_deaths() {
   for (const auto cookie : concerned) look(cookie);
 }
 
-void keeper::take_timers() {
+void session_thread::take_timers() {
   const auto now = env_.time.now();
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const auto cookie = timers_.begin()->second;
-    item& one = items_.at(cookie);
+    pending_wait& one = waits_.at(cookie);
     if (one.wait->deadline <= now) {
       give_up(cookie);
     } else {
@@ -176,13 +176,13 @@ void keeper::take_timers() {
 
 // ---- one wait
 
-void keeper::look(std::uint32_t cookie) {
-  const auto found = items_.find(cookie);
-  if (found == items_.end()) return;
-  item& one = found->second;
+void session_thread::look(std::uint32_t cookie) {
+  const auto found = waits_.find(cookie);
+  if (found == waits_.end()) return;
+  pending_wait& one = found->second;
   forget(cookie, one);
   const auto now = env_.time.now();
-  outlook out;
+  look_result out;
   if (one.wait->look(cookie, out)) {
     finish(cookie);
     return;
@@ -191,10 +191,10 @@ void keeper::look(std::uint32_t cookie) {
     give_up(cookie);
     return;
   }
-  one.watched.assign(out.watched().begin(), out.watched().end());
-  for (const auto session : one.watched) watchers_[session].insert(cookie);
+  one.monitored.assign(out.monitored().begin(), out.monitored().end());
+  for (const auto session : one.monitored) monitors_[session].insert(cookie);
   one.due = std::min(out.again, one.wait->deadline);
-  if (!one.watched.empty()) {
+  if (!one.monitored.empty()) {
     one.due = std::min(one.due, now + (env_.can_wait_any ? async_back_stop : look_again));
   }
   one.due = std::max(
@@ -202,43 +202,43 @@ void keeper::look(std::uint32_t cookie) {
   timers_.emplace(one.due, cookie);
 }
 
-void keeper::forget(std::uint32_t cookie, item& one) {
+void session_thread::forget(std::uint32_t cookie, pending_wait& one) {
   timers_.erase({one.due, cookie});
-  for (const auto session : one.watched) {
-    const auto found = watchers_.find(session);
-    if (found == watchers_.end()) continue;
+  for (const auto session : one.monitored) {
+    const auto found = monitors_.find(session);
+    if (found == monitors_.end()) continue;
     found->second.erase(cookie);
-    if (found->second.empty()) watchers_.erase(found);
+    if (found->second.empty()) monitors_.erase(found);
   }
-  one.watched.clear();
+  one.monitored.clear();
 }
 
-void keeper::finish(std::uint32_t cookie) {
-  auto node = items_.extract(cookie);
+void session_thread::finish(std::uint32_t cookie) {
+  auto node = waits_.extract(cookie);
   forget(cookie, node.mapped());
   node.mapped().on_stop.reset();
   node.mapped().wait->complete();
 }
 
-void keeper::give_up(std::uint32_t cookie) {
-  const auto found = items_.find(cookie);
-  if (found == items_.end()) return;
+void session_thread::give_up(std::uint32_t cookie) {
+  const auto found = waits_.find(cookie);
+  if (found == waits_.end()) return;
   found->second.wait->give_up();
   finish(cookie);
 }
 
-void keeper::look_at_all() {
+void session_thread::look_at_all() {
   std::vector<std::uint32_t> moved;
-  for (const auto& [cookie, one] : items_) {
+  for (const auto& [cookie, one] : waits_) {
     if (one.wait->may_have_moved()) moved.push_back(cookie);
   }
   for (const auto cookie : moved) look(cookie);
 }
 
-void keeper::close() {
-  while (!items_.empty()) {
-    const auto cookie = items_.begin()->first;
-    items_.begin()->second.wait->cancel();
+void session_thread::close() {
+  while (!waits_.empty()) {
+    const auto cookie = waits_.begin()->first;
+    waits_.begin()->second.wait->cancel();
     finish(cookie);
   }
   std::vector<std::unique_ptr<async_wait>> added;

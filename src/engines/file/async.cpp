@@ -22,8 +22,8 @@ class file_engine::async_await final : public async_wait {
     return out.done;
   }
   bool may_have_moved() const noexcept override {
-    const entry& one = owner_.store().entry_at(where_of(place_.handle));
-    return one.state.get() != entry_state::waiting || !owner_.is_at(one, place_);
+    const entry& waiter = owner_.store().entry_at(where_of(place_.handle));
+    return waiter.state.get() != entry_state::waiting || !owner_.is_at(waiter, place_);
   }
   void give_up() noexcept override {
     look_result last;
@@ -93,8 +93,8 @@ void file_engine::start_count(const counter_request& ask, const call& limits,
 void file_engine::start_await(const ticket& place, const call& limits,
                               completion<progress>& done) noexcept {
   if (is_forked()) return done.complete(forked_error(store()));
-  const entry& one = store().entry_at(where_of(place.handle));
-  if (const auto got = delivered(one, place)) return done.complete(progress{true, *got});
+  const entry& waiter = store().entry_at(where_of(place.handle));
+  if (const auto got = delivered(waiter, place)) return done.complete(progress{true, *got});
   auto wait = std::make_unique<async_await>(*this, place, done);
   wait->deadline = std::min(limits.deadline, place.recheck_at);
   wait->stop = limits.stop;

@@ -108,16 +108,16 @@ result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const re
     return error{errc::outcome_unknown, locked.error().message()};
   }
   if (in.incarnation != incarnation_of(handle)) return std::optional<entered>{};
-  entry* one = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
-  if (one == nullptr) one = at.find_fast(in, got.word);
-  if (one == nullptr) return std::optional<entered>{};
-  one->sequence = ask.owner.sequence;
-  one->token = got.token;
-  one->ttl = ask.ttl.count();
-  write_text(one->label, ask.label);
-  one->flags = one->flags & ~entry_fast;
+  entry* holder = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
+  if (holder == nullptr) holder = at.find_fast(in, got.word);
+  if (holder == nullptr) return std::optional<entered>{};
+  holder->sequence = ask.owner.sequence;
+  holder->token = got.token;
+  holder->ttl = ask.ttl.count();
+  write_text(holder->label, ask.label);
+  holder->flags = holder->flags & ~entry_fast;
   at.changed(in);
-  return std::optional{granted(*one, ask.name, ask.owner)};
+  return std::optional{granted(*holder, ask.name, ask.owner)};
 }
 
 // Somebody else has it, lives, and has time left: no need to make its release slow by looking closer.
@@ -152,8 +152,9 @@ bool file_engine::is_new(std::uint64_t sequence) noexcept {
 
 bool file_engine::notes_are_of(const record& at, std::uint64_t word,
                                std::uint64_t sequence) const noexcept {
-  constexpr std::uint64_t who = (std::uint64_t{1} << (2 + session_bits + generation_bits)) - 1;
-  return (word & who) == env_.prefix && at.note_sequence == sequence &&
+  constexpr std::uint64_t session_mask =
+      (std::uint64_t{1} << (2 + session_bits + generation_bits)) - 1;
+  return (word & session_mask) == env_.prefix && at.note_sequence == sequence &&
          at.note_signature == signature(word, sequence, at.note_token);
 }
 
@@ -190,16 +191,16 @@ std::optional<entered> file_engine::find_known(locked_shard& at, record& in, con
                                                bool in_any_mode) {
   const bool is_first = is_new(ask.owner.sequence);
   if (!is_first) {
-    const entry* one = at.find_owner(in, ask.owner.sequence, true);
-    if (one != nullptr) return waiting(*one, ask);
+    const entry* waiter = at.find_owner(in, ask.owner.sequence, true);
+    if (waiter != nullptr) return waiting(*waiter, ask);
   }
   // A fast holder never came to a queue before, and is alone.
   if (!is_first || in.holder_count == 1) {
-    const entry* one = at.find_owner(in, ask.owner.sequence, false);
+    const entry* holder = at.find_owner(in, ask.owner.sequence, false);
     // In another mode it is what an upgrade begins with.
-    const bool meant = one != nullptr && (in_any_mode || one->mode == ask.mode);
-    if (meant && !at.is_gone(*one, env_.time.now())) {
-      return granted(*one, ask.name, ask.owner);
+    const bool meant = holder != nullptr && (in_any_mode || holder->mode == ask.mode);
+    if (meant && !at.is_gone(*holder, env_.time.now())) {
+      return granted(*holder, ask.name, ask.owner);
     }
   }
   return std::nullopt;
@@ -213,8 +214,8 @@ result<entered> file_engine::enter_queue(locked_shard& at, record& in, const req
   };
   const auto upgraded = [&]() -> entry* {
     record* where = nullptr;
-    entry* one = ask.replaces == nullptr ? nullptr : at.find_holder(*ask.replaces, where);
-    return where == &in && one != nullptr && !at.is_gone(*one, now) ? one : nullptr;
+    entry* holder = ask.replaces == nullptr ? nullptr : at.find_holder(*ask.replaces, where);
+    return where == &in && holder != nullptr && !at.is_gone(*holder, now) ? holder : nullptr;
   };
   entry* base = upgraded();
   const auto fits_in = [&] {
@@ -243,46 +244,46 @@ result<entered> file_engine::enter_queue(locked_shard& at, record& in, const req
   }
   if (!enters && !ask.wait) return give_back(entered{});
 
-  entry& one = at.new_entry(in, ask.owner.sequence);
-  one.mode = ask.mode;
-  one.weight = ask.weight;
-  one.ttl = ask.ttl.count();
-  one.since = to_count(now);
-  one.priority = ask.priority;
-  write_text(one.label, ask.label);
+  entry& added = at.new_entry(in, ask.owner.sequence);
+  added.mode = ask.mode;
+  added.weight = ask.weight;
+  added.ttl = ask.ttl.count();
+  added.since = to_count(now);
+  added.priority = ask.priority;
+  write_text(added.label, ask.label);
   if (base != nullptr) {
-    one.flags = entry_upgrade;
-    one.replaces = store().offset_of(*base);
+    added.flags = entry_upgrade;
+    added.replaces = store().offset_of(*base);
   }
   if (!enters) {
-    at.queue_up(in, one);
-    return waiting(one, ask);
+    at.queue_up(in, added);
+    return waiting(added, ask);
   }
-  at.grant_to(in, one, now);
-  return give_back(granted(one, ask.name, ask.owner));
+  at.grant_to(in, added, now);
+  return give_back(granted(added, ask.name, ask.owner));
 }
 
-entered file_engine::granted(const entry& one, std::string_view name,
+entered file_engine::granted(const entry& holder, std::string_view name,
                              const owner_id& owner) const noexcept {
   entered out;
   out.what = entered::kind::granted;
   out.granted = {name,
                  owner,
-                 one.mode,
-                 one.weight,
-                 {one.token},
-                 to_steady(one.expires - one.ttl),
-                 nanoseconds{one.ttl},
-                 entry_handle | make_handle(store().offset_of(one), one.serial)};
+                 holder.mode,
+                 holder.weight,
+                 {holder.token},
+                 to_steady(holder.expires - holder.ttl),
+                 nanoseconds{holder.ttl},
+                 entry_handle | make_handle(store().offset_of(holder), holder.serial)};
   return out;
 }
 
-entered file_engine::waiting(const entry& one, const request& ask) const noexcept {
+entered file_engine::waiting(const entry& waiter, const request& ask) const noexcept {
   entered out;
   out.what = entered::kind::waiting;
   out.waiting.name = ask.name;
   out.waiting.owner = ask.owner;
-  out.waiting.handle = entry_handle | make_handle(store().offset_of(one), one.serial);
+  out.waiting.handle = entry_handle | make_handle(store().offset_of(waiter), waiter.serial);
   return out;
 }
 

@@ -91,14 +91,14 @@ class file_engine final : public engine {
   std::optional<entered> find_known(locked_shard& at, record& in, const request& ask,
                                     bool in_any_mode = false);
   result<entered> enter_queue(locked_shard& at, record& in, const request& ask);
-  entered granted(const entry& one, std::string_view name, const owner_id& owner) const noexcept;
-  entered waiting(const entry& one, const request& ask) const noexcept;
+  entered granted(const entry& holder, std::string_view name, const owner_id& owner) const noexcept;
+  entered waiting(const entry& waiter, const request& ask) const noexcept;
   bool is_new(std::uint64_t sequence) noexcept;
   bool notes_are_of(const record& at, std::uint64_t word, std::uint64_t sequence) const noexcept;
 
-  std::optional<grant> delivered(const entry& one, const ticket& place) const noexcept;
+  std::optional<grant> delivered(const entry& waiter, const ticket& place) const noexcept;
   result<look_result> look(const ticket& place, std::uint32_t cookie, const call& limits);
-  bool is_at(const entry& one, const ticket& place) const noexcept;
+  bool is_at(const entry& waiter, const ticket& place) const noexcept;
   result<bool> look_at(watched& what, std::uint32_t cookie, const call& limits, look_result& out);
   void stop_watching(watched& what, const call& limits) noexcept;
 
@@ -108,8 +108,8 @@ class file_engine final : public engine {
   result<void> release_slowly(const grant& held, const call& limits);
   bool give_back_fast(record& in, const grant& held) noexcept;
   result<void> renew_all(std::span<renewal> batch, const call& limits);
-  result<void> renew_in_shard(renewal& one, const call& limits);
-  bool renew_fast(renewal& one) noexcept;
+  result<void> renew_in_shard(renewal& lease, const call& limits);
+  bool renew_fast(renewal& lease) noexcept;
 
   mapping& store() const noexcept { return *store_; }
 

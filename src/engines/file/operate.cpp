@@ -9,28 +9,28 @@ namespace holdfast::engines::file {
 namespace {
 
 // Who the session is, as long as it still is the one that the entry means.
-void describe_session(session& one, std::uint32_t generation, holder_info& out) {
-  out.owner.client = {one.nonce[0].get(), one.nonce[1].get()};
-  out.pid = one.pid;
-  out.host = read_text(one.host);
-  if (one.generation.load(std::memory_order_acquire) == generation) return;
+void describe_session(session& client, std::uint32_t generation, holder_info& out) {
+  out.owner.client = {client.nonce[0].get(), client.nonce[1].get()};
+  out.pid = client.pid;
+  out.host = read_text(client.host);
+  if (client.generation.load(std::memory_order_acquire) == generation) return;
   out.owner.client = {};
   out.pid = 0;
   out.host.clear();
 }
 
-holder_info describe_entry(mapping& store, const entry& one, steady_time now) {
+holder_info describe_entry(mapping& store, const entry& described, steady_time now) {
   holder_info out;
-  describe_session(store.session_at(one.session), one.generation, out);
-  out.owner.sequence = one.sequence;
-  out.mode = one.mode;
-  out.weight = one.weight;
-  out.age = now - to_steady(one.since);
-  out.priority = one.priority;
-  out.label = read_text(one.label);
-  if (one.state == entry_state::holding) {
-    out.token.value = one.token;
-    out.expires_in = to_steady(one.expires) - now;
+  describe_session(store.session_at(described.session), described.generation, out);
+  out.owner.sequence = described.sequence;
+  out.mode = described.mode;
+  out.weight = described.weight;
+  out.age = now - to_steady(described.since);
+  out.priority = described.priority;
+  out.label = read_text(described.label);
+  if (described.state == entry_state::holding) {
+    out.token.value = described.token;
+    out.expires_in = to_steady(described.expires) - now;
   }
   return out;
 }
@@ -38,9 +38,9 @@ holder_info describe_entry(mapping& store, const entry& one, steady_time now) {
 // A fast holder writes its notes after it has the lock; until they fit the word, less is known about it.
 holder_info describe_fast(mapping& store, const record& in, std::uint64_t word, steady_time now) {
   const auto holder = holder_of(word);
-  session& whose = store.session_at(holder.session);
+  session& client = store.session_at(holder.session);
   holder_info out;
-  describe_session(whose, whose.generation.load(), out);
+  describe_session(client, client.generation.load(), out);
   out.weight = rw_capacity;
   out.expires_in = to_steady(expiry_of(word, to_count(now), longest_ttl.count())) - now;
   out.owner.sequence = holder.sequence;
@@ -75,16 +75,16 @@ lock_info describe(locked_shard& at, const record& in, steady_time now) {
     return out;
   }
   for (offset e = in.holders; e != 0; e = store.entry_at(e).next) {
-    const entry& one = store.entry_at(e);
-    if ((one.flags & entry_replaced) != 0 || at.is_gone(one, now)) continue;
-    out.holders.push_back(describe_entry(store, one, now));
+    const entry& holder = store.entry_at(e);
+    if ((holder.flags & entry_replaced) != 0 || at.is_gone(holder, now)) continue;
+    out.holders.push_back(describe_entry(store, holder, now));
   }
   std::sort(out.holders.begin(), out.holders.end(),
             [](const holder_info& a, const holder_info& b) { return a.token < b.token; });
   for (offset e = in.waiters; e != 0; e = store.entry_at(e).next) {
-    const entry& one = store.entry_at(e);
-    if (!is_alive(store.session_at(one.session), one.generation)) continue;
-    out.waiters.push_back(describe_entry(store, one, now));
+    const entry& waiter = store.entry_at(e);
+    if (!is_alive(store.session_at(waiter.session), waiter.generation)) continue;
+    out.waiters.push_back(describe_entry(store, waiter, now));
   }
   if (!out.holders.empty() || !out.waiters.empty()) out.capacity = in.capacity;
   return out;
@@ -149,11 +149,12 @@ result<std::size_t> file_engine::revoke(std::string_view name, const call& limit
   at.reap(*in, now);
   std::size_t ended = 0;
   while (in->holders != 0) {
-    entry* one = &store().entry_at(in->holders);
+    entry* holder = &store().entry_at(in->holders);
     // A base that is not the first goes with its upgrade; if it is the first, look behind it.
-    while ((one->flags & entry_replaced) != 0 && one->next != 0) one = &store().entry_at(one->next);
-    at.tell_lost(*one, true);
-    at.drop_holder(*in, *one);
+    while ((holder->flags & entry_replaced) != 0 && holder->next != 0)
+      holder = &store().entry_at(holder->next);
+    at.tell_lost(*holder, true);
+    at.drop_holder(*in, *holder);
     ++ended;
   }
   // The fence is above every token given so far, also while nobody holds the lock.

@@ -50,10 +50,10 @@ class rebuilder {
     // What another process adds beyond our mapping just now is of other shards: for this one it would need our mutex.
     const std::uint32_t count = std::min(store_.head().chunk_count.get(), store_.visible_chunks());
     for (std::uint32_t i = 0; i < count; ++i) {
-      chunk& one = store_.chunk_number(i);
-      if (one.shard != index_ || one.kind == chunk_kind::unused) continue;
-      one.next = shard_.chunks;
-      shard_.chunks = store_.offset_of(one);
+      chunk& found = store_.chunk_number(i);
+      if (found.shard != index_ || found.kind == chunk_kind::unused) continue;
+      found.next = shard_.chunks;
+      shard_.chunks = store_.offset_of(found);
     }
   }
 
@@ -188,33 +188,34 @@ void rebuild(mapping& store, std::uint32_t shard_index) { rebuilder{store, shard
 void begin_boot(mapping& store) {
   init_robust(store.head().growing);
   for (std::uint32_t i = 0; i < session_count; ++i) {
-    session& one = store.session_at(i);
-    one.generation.fetch_add(1);
-    init_robust(one.alive);
+    session& slot = store.session_at(i);
+    slot.generation.fetch_add(1);
+    init_robust(slot.alive);
   }
   const std::uint32_t count = store.head().chunk_count;
   for (std::uint32_t i = 0; i < count; ++i) {
-    chunk& one = store.chunk_number(i);
-    const offset where = store.offset_of(one);
-    if (one.shard >= shard_count)
-      one.kind = chunk_kind::unused;  // its page was lost with the power
-    if (one.kind == chunk_kind::entries) {
+    chunk& cleared = store.chunk_number(i);
+    const offset where = store.offset_of(cleared);
+    if (cleared.shard >= shard_count)
+      cleared.kind = chunk_kind::unused;  // its page was lost with the power
+    if (cleared.kind == chunk_kind::entries) {
       for_each_item<entry>(store, where, entries_per_chunk,
                            [](entry& e, offset) { e.state = entry_state::free; });
     }
-    if (one.kind == chunk_kind::records) {
+    if (cleared.kind == chunk_kind::records) {
       for_each_item<record>(store, where, records_per_chunk, [&store](record& r, offset) {
         r.word.store(is_sound_counter(store, r) ? slow_word : closed_word);
       });
     }
   }
   for (std::uint32_t i = 0; i < shard_count; ++i) {
-    shard& one = store.shard_at(i);
-    init_robust(one.mutex);
+    shard& cleared = store.shard_at(i);
+    init_robust(cleared.mutex);
     rebuild(store, i);
-    one.needs_rebuild = 0;
-    one.token_base = std::max(one.token_base + (std::uint64_t{1} << 32), wall_microseconds());
-    one.last_version += std::uint64_t{1} << 32;
+    cleared.needs_rebuild = 0;
+    cleared.token_base =
+        std::max(cleared.token_base + (std::uint64_t{1} << 32), wall_microseconds());
+    cleared.last_version += std::uint64_t{1} << 32;
   }
 }
 

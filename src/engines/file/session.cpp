@@ -18,31 +18,31 @@ session* find_free_slot(mapping& store, std::uint32_t& index) {
   header& top = store.head();
   for (std::uint32_t i = 0; i < session_count; ++i) {
     index = (top.next_session + i) % session_count;
-    session& one = store.session_at(index);
-    if (says_alive(life_word(one).load(std::memory_order_acquire))) continue;
+    session& slot = store.session_at(index);
+    if (says_alive(life_word(slot).load(std::memory_order_acquire))) continue;
     // Round robin, so that a slot rests as long as possible between two owners.
     top.next_session = (index + 1) % session_count;
-    return &one;
+    return &slot;
   }
   return nullptr;
 }
 
-void describe_client(session& one, const engine_config& config) {
-  one.pid = config.pid;
-  one.nonce[0] = config.client[0];
-  one.nonce[1] = config.client[1];
-  write_text(one.host, config.host);
+void describe_client(session& slot, const engine_config& config) {
+  slot.pid = config.pid;
+  slot.nonce[0] = config.client[0];
+  slot.nonce[1] = config.client[1];
+  write_text(slot.host, config.host);
 }
 
 }  // namespace
 
 result<session_id> begin_session(mapping& store, const engine_config& config) {
   if (auto locked = store.lock_growing(patience); !locked) return locked.error();
-  session_id who;
-  session* slot = find_free_slot(store, who.session);
+  session_id id;
+  session* slot = find_free_slot(store, id.session);
   if (slot != nullptr) {
-    who.generation = slot->generation.load(std::memory_order_relaxed) + 1;
-    slot->generation.store(who.generation, std::memory_order_release);
+    id.generation = slot->generation.load(std::memory_order_relaxed) + 1;
+    slot->generation.store(id.generation, std::memory_order_release);
     describe_client(*slot, config);
     const int got = pthread_mutex_trylock(&slot->alive);
     if (got == EOWNERDEAD) pthread_mutex_consistent(&slot->alive);
@@ -57,14 +57,14 @@ result<session_id> begin_session(mapping& store, const engine_config& config) {
                     store.path(), session_count)};
   }
   futex_wake(life_word(*slot), INT_MAX);  // whoever still waits for the predecessor's end
-  return who;
+  return id;
 }
 
-void end_session(mapping& store, const session_id& who) noexcept {
-  session& one = store.session_at(who.session);
-  pthread_mutex_unlock(&one.alive);
+void end_session(mapping& store, const session_id& id) noexcept {
+  session& ended = store.session_at(id.session);
+  pthread_mutex_unlock(&ended.alive);
   // glibc wakes one sleeper, and only if it saw the flag; all of them have something to do.
-  futex_wake(life_word(one), INT_MAX);
+  futex_wake(life_word(ended), INT_MAX);
 }
 
 void send_message(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept {

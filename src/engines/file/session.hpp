@@ -13,8 +13,8 @@
 namespace holdfast::engines::file {
 
 // The first word of the session's mutex: thread id and flags, as the kernel's robust-futex ABI has it.
-inline futex_word& life_word(session& one) noexcept {
-  return reinterpret_cast<futex_word&>(one.alive.__data.__lock);
+inline futex_word& life_word(session& client) noexcept {
+  return reinterpret_cast<futex_word&>(client.alive.__data.__lock);
 }
 
 constexpr bool says_alive(std::uint32_t life) noexcept {
@@ -23,17 +23,17 @@ constexpr bool says_alive(std::uint32_t life) noexcept {
 
 // A slot is given to a new client by raising its generation first and locking its mutex second, so a session of an
 // older generation never looks alive.
-inline bool is_alive(session& one, std::uint32_t generation) noexcept {
-  return one.generation.load(std::memory_order_acquire) == generation &&
-         says_alive(life_word(one).load(std::memory_order_acquire));
+inline bool is_alive(session& client, std::uint32_t generation) noexcept {
+  return client.generation.load(std::memory_order_acquire) == generation &&
+         says_alive(life_word(client).load(std::memory_order_acquire));
 }
 
 // As far as a lock word can tell: it has only the low bits of the generation. After 16 owners of one slot in turn
 // (65536 clients) a dead one may pass for alive; its ttl ends it then.
-inline bool may_be_alive(session& one, std::uint32_t generation_low) noexcept {
-  return low_bits(one.generation.load(std::memory_order_acquire), generation_bits) ==
+inline bool may_be_alive(session& client, std::uint32_t generation_low) noexcept {
+  return low_bits(client.generation.load(std::memory_order_acquire), generation_bits) ==
              generation_low &&
-         says_alive(life_word(one).load(std::memory_order_acquire));
+         says_alive(life_word(client).load(std::memory_order_acquire));
 }
 
 struct session_id {
@@ -44,7 +44,7 @@ struct session_id {
 // Takes a slot for the calling thread, which must be the one to end it. unavailable when all are taken.
 result<session_id> begin_session(mapping& store, const engine_config& config);
 // From now on everybody sees this session as dead, and those that monitor it are awake.
-void end_session(mapping& store, const session_id& who) noexcept;
+void end_session(mapping& store, const session_id& id) noexcept;
 
 // Sends a message to the session's thread and wakes it. Messages may be lost when too many come at once or when the
 // sender is killed; the thread sees that and looks at everything.

@@ -19,15 +19,15 @@ result<void> session_thread::start() {
   std::promise<result<void>> started;
   auto outcome = started.get_future();
   const auto life = [this, &started] {
-    auto who = begin_session(env_.store, config_);
-    if (who) {
-      env_.self = *who;
-      env_.prefix = fast_prefix(who->session, who->generation);
-      messages_read_ = env_.store.session_at(who->session).ring_head.load();
+    auto begun = begin_session(env_.store, config_);
+    if (begun) {
+      env_.self = *begun;
+      env_.prefix = fast_prefix(begun->session, begun->generation);
+      messages_read_ = env_.store.session_at(begun->session).ring_head.load();
       started.set_value({});
       run();
     } else {
-      started.set_value(who.error());
+      started.set_value(begun.error());
     }
   };
   try {
@@ -109,9 +109,9 @@ bool session_thread::take_inbox() {
     while (last_cookie_ == 0 || waits_.contains(last_cookie_));
     const auto cookie = last_cookie_;
     const std::stop_token stop = wait->stop;
-    pending_wait& one = waits_[cookie];
-    one.wait = std::move(wait);
-    if (stop.stop_possible()) one.on_stop.emplace(stop, canceller{this, cookie});
+    pending_wait& added_wait = waits_[cookie];
+    added_wait.wait = std::move(wait);
+    if (stop.stop_possible()) added_wait.on_stop.emplace(stop, canceller{this, cookie});
     look(cookie);
   }
   for (const auto cookie : stopped) give_up(cookie);
@@ -153,9 +153,9 @@ void session_thread::take_messages() {
 void session_thread::take_deaths() {
   std::vector<std::uint32_t> concerned;
   for (const auto& [number, cookies] : monitors_) {
-    session& one = env_.store.session_at(number);
-    if (says_alive(life_word(one).load(std::memory_order_acquire))) continue;
-    futex_wake(life_word(one), INT_MAX);  // the kernel woke only us
+    session& monitored = env_.store.session_at(number);
+    if (says_alive(life_word(monitored).load(std::memory_order_acquire))) continue;
+    futex_wake(life_word(monitored), INT_MAX);  // the kernel woke only us
     concerned.insert(concerned.end(), cookies.begin(), cookies.end());
   }
   for (const auto cookie : concerned) look(cookie);
@@ -165,8 +165,8 @@ void session_thread::take_timers() {
   const auto now = env_.time.now();
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const auto cookie = timers_.begin()->second;
-    pending_wait& one = waits_.at(cookie);
-    if (one.wait->deadline <= now) {
+    pending_wait& pending = waits_.at(cookie);
+    if (pending.wait->deadline <= now) {
       give_up(cookie);
     } else {
       look(cookie);
@@ -179,38 +179,38 @@ void session_thread::take_timers() {
 void session_thread::look(std::uint32_t cookie) {
   const auto found = waits_.find(cookie);
   if (found == waits_.end()) return;
-  pending_wait& one = found->second;
-  forget(cookie, one);
+  pending_wait& pending = found->second;
+  forget(cookie, pending);
   const auto now = env_.time.now();
   look_result out;
-  if (one.wait->look(cookie, out)) {
+  if (pending.wait->look(cookie, out)) {
     finish(cookie);
     return;
   }
-  if (one.wait->deadline <= now) {
+  if (pending.wait->deadline <= now) {
     give_up(cookie);
     return;
   }
-  one.monitored.assign(out.monitored().begin(), out.monitored().end());
-  for (const auto session : one.monitored) monitors_[session].insert(cookie);
-  one.due = std::min(out.again, one.wait->deadline);
-  if (!one.monitored.empty()) {
-    one.due = std::min(one.due, now + (env_.can_wait_any ? async_back_stop : look_again));
+  pending.monitored.assign(out.monitored().begin(), out.monitored().end());
+  for (const auto session : pending.monitored) monitors_[session].insert(cookie);
+  pending.due = std::min(out.again, pending.wait->deadline);
+  if (!pending.monitored.empty()) {
+    pending.due = std::min(pending.due, now + (env_.can_wait_any ? async_back_stop : look_again));
   }
-  one.due = std::max(
-      one.due, now + std::chrono::microseconds{100});  // whatever the clock says: no busy loop
-  timers_.emplace(one.due, cookie);
+  pending.due = std::max(
+      pending.due, now + std::chrono::microseconds{100});  // whatever the clock says: no busy loop
+  timers_.emplace(pending.due, cookie);
 }
 
-void session_thread::forget(std::uint32_t cookie, pending_wait& one) {
-  timers_.erase({one.due, cookie});
-  for (const auto session : one.monitored) {
+void session_thread::forget(std::uint32_t cookie, pending_wait& pending) {
+  timers_.erase({pending.due, cookie});
+  for (const auto session : pending.monitored) {
     const auto found = monitors_.find(session);
     if (found == monitors_.end()) continue;
     found->second.erase(cookie);
     if (found->second.empty()) monitors_.erase(found);
   }
-  one.monitored.clear();
+  pending.monitored.clear();
 }
 
 void session_thread::finish(std::uint32_t cookie) {
@@ -229,8 +229,8 @@ void session_thread::give_up(std::uint32_t cookie) {
 
 void session_thread::look_at_all() {
   std::vector<std::uint32_t> moved;
-  for (const auto& [cookie, one] : waits_) {
-    if (one.wait->may_have_moved()) moved.push_back(cookie);
+  for (const auto& [cookie, pending] : waits_) {
+    if (pending.wait->may_have_moved()) moved.push_back(cookie);
   }
   for (const auto cookie : moved) look(cookie);
 }

@@ -69,7 +69,7 @@ class session_thread {
   void take_timers();
   void take_deaths();
   void look(std::uint32_t cookie);
-  void forget(std::uint32_t cookie, pending_wait& one);
+  void forget(std::uint32_t cookie, pending_wait& pending);
   void finish(std::uint32_t cookie);
   void give_up(std::uint32_t cookie);
   void look_at_all();

@@ -97,46 +97,46 @@ void locked_shard::after_crash() noexcept {
   shard_.rebuilds = shard_.rebuilds + 1;
   shard_.needs_rebuild.publish(0);
   const auto now = env_.time.now();
-  for_each_record([this, now](record& one) {
-    if (one.word.load(std::memory_order_acquire) != slow_word) return;
-    changed(one);
-    after_change(one, now);
+  for_each_record([this, now](record& in) {
+    if (in.word.load(std::memory_order_acquire) != slow_word) return;
+    changed(in);
+    after_change(in, now);
     // It may have granted or removed something and not lived to say so.
-    for (offset e = one.holders; e != 0; e = at(e).next) wake(at(e));
-    for (offset e = one.waiters; e != 0; e = at(e).next) wake(at(e));
+    for (offset e = in.holders; e != 0; e = at(e).next) wake(at(e));
+    for (offset e = in.waiters; e != 0; e = at(e).next) wake(at(e));
   });
 }
 
-void locked_shard::notify(const notice& one) noexcept {
+void locked_shard::notify(const notice& pending) noexcept {
   if (notice_count_ == notices_.size()) flush();
-  notices_[notice_count_++] = one;
+  notices_[notice_count_++] = pending;
 }
 
 void locked_shard::flush() noexcept {
   for (std::uint32_t i = 0; i < notice_count_; ++i) {
-    const notice& one = notices_[i];
+    const notice& pending = notices_[i];
     // The entry may be somebody else's by now; a needless wake-up is harmless.
-    if (one.waiter != nullptr) {
-      wake_now(*one.waiter);
+    if (pending.waiter != nullptr) {
+      wake_now(*pending.waiter);
     } else {
-      send_message(store_.session_at(one.session), one.cookie, one.payload);
+      send_message(store_.session_at(pending.session), pending.cookie, pending.payload);
     }
   }
   notice_count_ = 0;
 }
 
-void locked_shard::wake(entry& one) noexcept {
-  const std::uint32_t cookie = one.cookie;
+void locked_shard::wake(entry& waiter) noexcept {
+  const std::uint32_t cookie = waiter.cookie;
   if (cookie == 0) {
-    notify({&one, 0, 0, 0});
+    notify({&waiter, 0, 0, 0});
   } else {
-    notify({nullptr, one.session, cookie, 0});
+    notify({nullptr, waiter.session, cookie, 0});
   }
 }
 
 void locked_shard::tell_lost(const entry& holder, bool revoked) noexcept {
-  session& whose = store_.session_at(holder.session);
-  if ((holder.flags & entry_fast) != 0 || !is_alive(whose, holder.generation)) return;
+  session& client = store_.session_at(holder.session);
+  if ((holder.flags & entry_fast) != 0 || !is_alive(client, holder.generation)) return;
   const std::uint32_t generation = holder.generation & (lost_revoked - 1);
   notify({nullptr, holder.session, lost_cookie | (revoked ? lost_revoked : 0) | generation,
           holder.sequence});

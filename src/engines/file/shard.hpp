@@ -48,8 +48,8 @@ constexpr std::uint32_t shard_of(std::uint64_t hash) noexcept {
 }
 
 // Tells the waiter to look again. Costs a system call only when it sleeps.
-inline void wake_now(entry& one) noexcept {
-  if ((one.wake.fetch_add(2, std::memory_order_acq_rel) & 1) != 0) futex_wake(one.wake, 1);
+inline void wake_now(entry& waiter) noexcept {
+  if ((waiter.wake.fetch_add(2, std::memory_order_acq_rel) & 1) != 0) futex_wake(waiter.wake, 1);
 }
 
 // A handle: where, and which incarnation of it. The top bit tells entries from records.
@@ -90,35 +90,35 @@ class locked_shard {
 
   // ---- the queue (queue.cpp)
   void inflate(
-      record& at) noexcept;  // afterwards the truth is in the entries. REQUIRES: reserve(1)
-  entry* find_owner(const record& at, std::uint64_t sequence, bool among_waiters) const noexcept;
+      record& in) noexcept;  // afterwards the truth is in the entries. REQUIRES: reserve(1)
+  entry* find_owner(const record& in, std::uint64_t sequence, bool among_waiters) const noexcept;
   // The holder that a grant speaks of, and its record; null when it is gone.
   entry* find_holder(const grant& held, record*& in) const noexcept;
   // The one made from this word by somebody who could not tell whose it was.
-  entry* find_fast(const record& at, std::uint64_t word) const noexcept;
-  bool is_ours(const entry& one, std::uint64_t sequence) const noexcept;
+  entry* find_fast(const record& in, std::uint64_t word) const noexcept;
+  bool is_ours(const entry& asked, std::uint64_t sequence) const noexcept;
   bool is_gone(const entry& holder, steady_time now) const noexcept;  // dead, or out of time
 
-  void grant_to(record& at, entry& one, steady_time now) noexcept;
-  void queue_up(record& at, entry& one) noexcept;
-  void add_watcher(record& at, entry& one) noexcept;
-  void resize(record& at, entry& holder, std::uint64_t weight, lock_mode mode) noexcept;
-  void drop_holder(record& at, entry& one) noexcept;
-  void drop_waiter(record& at, entry& one) noexcept;
-  void drop_watcher(record& at, entry& one) noexcept;
-  void end_upgrade(record& at, entry& upgrade, steady_time now) noexcept;  // back to what it was
+  void grant_to(record& in, entry& granted, steady_time now) noexcept;
+  void queue_up(record& in, entry& waiter) noexcept;
+  void add_watcher(record& in, entry& watcher) noexcept;
+  void resize(record& in, entry& holder, std::uint64_t weight, lock_mode mode) noexcept;
+  void drop_holder(record& in, entry& holder) noexcept;
+  void drop_waiter(record& in, entry& waiter) noexcept;
+  void drop_watcher(record& in, entry& watcher) noexcept;
+  void end_upgrade(record& in, entry& upgrade, steady_time now) noexcept;  // back to what it was
 
-  bool reap(record& at, steady_time now) noexcept;
-  void serve(record& at, steady_time now) noexcept;  // who fits, enters
+  bool reap(record& in, steady_time now) noexcept;
+  void serve(record& in, steady_time now) noexcept;  // who fits, enters
   // After any change: who fits enters, the new head learns whom to monitor, an empty record is free.
-  void after_change(record& at, steady_time now) noexcept;
+  void after_change(record& in, steady_time now) noexcept;
 
-  void changed(record& at) noexcept;
+  void changed(record& in) noexcept;
   // Differs whenever the holders do; 0 when there are none. Uncontended holders come and go without the
   // mutex, and leave only their tokens behind: so the token is part of it.
-  std::uint64_t version_of(const record& at, steady_time now) const noexcept;
-  bool has_counter(const record& at) const noexcept;  // and its time is not over
-  void wake(entry& one) noexcept;
+  std::uint64_t version_of(const record& in, steady_time now) const noexcept;
+  bool has_counter(const record& in) const noexcept;  // and its time is not over
+  void wake(entry& waiter) noexcept;
   void tell_lost(const entry& holder, bool revoked) noexcept;
 
   mapping& store() const noexcept { return store_; }
@@ -131,17 +131,17 @@ class locked_shard {
     std::uint64_t payload;
   };
 
-  void read_notes(const record& of, entry& one) noexcept;
+  void read_notes(const record& of, entry& holder) noexcept;
   int wait_for_mutex(const call& limits) noexcept;
-  void notify(const notice& one) noexcept;
+  void notify(const notice& pending) noexcept;
   void flush() noexcept;
-  void free_entry(entry& one) noexcept;
+  void free_entry(entry& freed) noexcept;
   result<void> add_chunk(chunk_kind kind);
   void drop_dead_entries() noexcept;
   std::size_t recycle_records() noexcept;
-  bool is_idle(record& one, std::int64_t wall, steady_time now) noexcept;
-  void close(record& one) noexcept;
-  void let_head_monitor_holders(record& at) noexcept;
+  bool is_idle(record& in, std::int64_t wall, steady_time now) noexcept;
+  void close(record& closed) noexcept;
+  void let_head_monitor_holders(record& in) noexcept;
   void after_crash() noexcept;
   entry& at(offset where) const noexcept { return store_.entry_at(where); }
 

@@ -5,9 +5,9 @@
 
 namespace holdfast::engines::file {
 
-void wait_set::monitor(session& one) noexcept {
+void wait_set::monitor(session& client) noexcept {
   if (count_ == most) return;  // the back-stop looks after the rest
-  futex_word& life = life_word(one);
+  futex_word& life = life_word(client);
   std::uint32_t value = life.load(std::memory_order_acquire);
   // Without this flag the kernel wakes nobody when the owner dies.
   while (says_alive(value) && (value & FUTEX_WAITERS) == 0) {
@@ -48,21 +48,21 @@ void wait_set::sleep(const environment& env, futex_word& own, std::uint32_t seen
   }
 }
 
-void choose_monitored(locked_shard& at, const record& in, entry& one, std::uint32_t self,
+void choose_monitored(locked_shard& at, const record& in, entry& waiter, std::uint32_t self,
                       look_result& out) noexcept {
   mapping& store = at.store();
   const auto monitor = [&](std::uint32_t session) {
     if (session != self && out.count < out.sessions.size()) out.sessions[out.count++] = session;
   };
-  if (one.state == entry_state::waiting && one.prev != 0) {
-    const entry& before = store.entry_at(one.prev);
-    one.monitors = before.serial;
+  if (waiter.state == entry_state::waiting && waiter.prev != 0) {
+    const entry& before = store.entry_at(waiter.prev);
+    waiter.monitors = before.serial;
     monitor(before.session);
     return;
   }
   const entry* only = in.holder_count == 1 ? &store.entry_at(in.holders) : nullptr;
-  const bool simple = only != nullptr && one.cookie == 0 && (only->flags & entry_replaced) == 0;
-  one.monitors = simple ? only->serial.get() : monitors_holders | in.additions;
+  const bool simple = only != nullptr && waiter.cookie == 0 && (only->flags & entry_replaced) == 0;
+  waiter.monitors = simple ? only->serial.get() : monitors_holders | in.additions;
   for (offset h = in.holders; h != 0; h = store.entry_at(h).next) {
     const entry& holder = store.entry_at(h);
     if ((holder.flags & entry_replaced) != 0) continue;

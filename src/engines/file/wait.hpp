@@ -25,7 +25,7 @@ class wait_set {
     count_ = 0;
     until_ = steady_time::max();
   }
-  void monitor(session& one) noexcept;
+  void monitor(session& client) noexcept;
   void not_after(steady_time at) noexcept { until_ = std::min(until_, at); }
   steady_time until() const noexcept { return until_; }
   bool monitors_any() const noexcept { return count_ > 0; }
@@ -56,7 +56,7 @@ struct look_result {
 
 // Whom a waiter or watcher must monitor now: the first in the queue and watchers all holders, everybody else the one
 // before it. A client does not monitor its own session: they die together. REQUIRES: the dead were reaped just now.
-void choose_monitored(locked_shard& at, const record& in, entry& one, std::uint32_t self,
+void choose_monitored(locked_shard& at, const record& in, entry& waiter, std::uint32_t self,
                       look_result& out) noexcept;
 
 // What a stop_callback does to a sleeping thread.

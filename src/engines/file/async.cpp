@@ -1,5 +1,5 @@
 // The start_ verbs: start_await and start_watch are waits that the session thread serves; the others are done at once,
-// or fail when the shard does not answer in a moment. They run on threads that serve everybody.
+// or fail when the shard does not answer in a moment. They run on threads that other callers need too.
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class file_engine::async_await final : public async_wait {
   }
   void give_up() noexcept override {
     look_result last;
-    // From now on a thread may wait for it, or nobody; and it may have arrived this very moment.
+    // From now on a blocking thread may wait for it, or none; and it may have arrived this very moment.
     if (!look(0, last)) outcome_ = progress{};
   }
   void cancel() noexcept override { outcome_ = progress{}; }

@@ -26,8 +26,8 @@ bool file_engine::is_at(const entry& waiter, const ticket& place) const noexcept
          waiter.generation == env_.self.generation;
 }
 
-// The grant lies in the entry itself, so whoever is woken needs no mutex. The entry may be reaped and get
-// another owner while we read it; then its serial is another one.
+// The grant lies in the entry itself, so a woken waiter needs no mutex. The entry may be reaped and get another owner
+// while we read it; then its serial is another one.
 std::optional<grant> file_engine::delivered(const entry& waiter,
                                             const ticket& place) const noexcept {
   if (waiter.state.get() != entry_state::holding || !is_at(waiter, place)) return std::nullopt;
@@ -49,7 +49,7 @@ result<progress> file_engine::await(const ticket& place, const call& limits) {
   if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, wake_on_stop{&waiter});
   wait_set waiting_on;
   for (;;) {
-    // First the note that we sleep, then the look: whoever changes something after the look sees the note.
+    // First the note that we sleep, then the look: a client that changes something after the look sees the note.
     const std::uint32_t seen = waiter.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
     waiting_on.clear();
     auto now = look(place, 0, limits);

@@ -74,7 +74,7 @@ result<bool> file_engine::look_at(watched& what, std::uint32_t cookie, const cal
   const auto now = env_.time.now();
   std::uint64_t version = 0;
   if (is_lock) {
-    // Uncontended holders tell nobody, so a watched lock is never in that state.
+    // Uncontended holders wake no watcher, so a watched lock is never in that state.
     at.inflate(in);
     at.reap(in, now);
     at.serve(in, now);

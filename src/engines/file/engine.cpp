@@ -70,8 +70,7 @@ file_engine::file_engine(std::unique_ptr<mapping> opened, const engine_config& c
 
 result<void> file_engine::start() { return session_thread_->start(); }
 
-// The session ends with its thread: whatever we still hold is now a dead session's, and those who wait for it
-// are awake.
+// The session ends with its thread: whatever we still hold is now a dead session's, and its waiters are awake.
 file_engine::~file_engine() {
   if (is_forked()) {
     // The parent's: neither its thread nor its session are ours to end.

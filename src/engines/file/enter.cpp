@@ -78,8 +78,8 @@ file_engine::taken file_engine::take_fast(std::uint64_t handle, const request& a
     write_text(at.note_label, ask.label);
   }
   at.note_signature.publish(signature(out.word, ask.owner.sequence, out.token));
-  // We may have been paused since the swap for longer than the ttl, and somebody who came later may have a
-  // smaller token than we. If the word is still ours, nobody came.
+  // We may have been paused since the swap for longer than the ttl, and a holder that came later may have a smaller
+  // token than we. If the word is still ours, none came.
   return at.word.load(std::memory_order_seq_cst) == out.word ? taken::yes : taken::doubtful;
 }
 
@@ -98,8 +98,8 @@ result<entered> file_engine::granted(const fast_entry& got, std::uint64_t handle
   return out;
 }
 
-// Our word was turned into an entry before we were done. If the entry is still there, it was ours all the
-// time, so nobody had a token after ours. While nobody can look, it is in doubt.
+// Our word was turned into an entry before we were done. If the entry is still there, it was ours all the time, so no
+// holder had a token after ours. While the shard cannot be asked, it is in doubt.
 result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const request& ask,
                                                   const fast_entry& got, const call& limits) {
   record& in = store().record_at(where_of(handle));
@@ -108,7 +108,7 @@ result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const re
     return error{errc::outcome_unknown, locked.error().message()};
   }
   if (in.incarnation != incarnation_of(handle)) return std::optional<entered>{};
-  entry* holder = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
+  entry* holder = at.find_owner(in, ask.owner.sequence, false);  // our notes were read in time
   if (holder == nullptr) holder = at.find_fast(in, got.word);
   if (holder == nullptr) return std::optional<entered>{};
   holder->sequence = ask.owner.sequence;
@@ -120,7 +120,7 @@ result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const re
   return std::optional{granted(*holder, ask.name, ask.owner)};
 }
 
-// Somebody else has it, lives, and has time left: no need to make its release slow by looking closer.
+// Another holder has it, lives, and has time left: no need to make its release slow by looking closer.
 bool file_engine::is_surely_busy(const request& ask, std::uint64_t memo) const noexcept {
   const record& at = store().record_at(where_of(memo));
   const std::uint64_t word = at.word.load(std::memory_order_acquire);

@@ -2,8 +2,8 @@
 //
 //   header | sessions[4096] | shards[64] | chunk, chunk, ...      (chunks are 64 KiB, of records or entries)
 //
-// Who may touch a field: `cell`s and atomics are also read without the lock named in the comment; plain
-// fields never. Nothing here is ever moved or given back to the file, so an offset stays what it was.
+// Which fields need a lock: `cell`s and atomics are also read without the lock named in the comment; plain fields
+// never. Nothing here is ever moved or given back to the file, so an offset stays what it was.
 #pragma once
 
 #include <holdfast/types.hpp>
@@ -20,8 +20,8 @@
 
 namespace holdfast::engines::file {
 
-// A field that somebody may read while another writes it: never torn. Loads acquire, so that several fields
-// can be read and one of them checked again afterwards (without fences, which ThreadSanitizer cannot follow).
+// A field that one client may read while another writes it: never torn. Loads acquire, so that several fields can be
+// read and one of them checked again afterwards (without fences, which ThreadSanitizer cannot follow).
 template <class T>
 class cell {
  public:
@@ -31,7 +31,7 @@ class cell {
     value_.store(value, std::memory_order_relaxed);
     return *this;
   }
-  // After everything written so far, for whoever reads it, and for whoever finds our corpse.
+  // After everything written so far, for those that read it, also should we be killed.
   void publish(T value) noexcept { value_.store(value, std::memory_order_release); }
 
  private:
@@ -130,7 +130,7 @@ struct alignas(64) shard {
   offset free_records, free_entries;
   cell<offset> chunks;
   std::uint32_t free_entry_count;
-  cell<std::uint64_t> rebuilds;  // how often somebody died in here; for tests and the curious
+  cell<std::uint64_t> rebuilds;  // how often a client died in here; for tests and the curious
   std::array<offset, bucket_count> buckets;
 };
 
@@ -167,15 +167,15 @@ struct alignas(64) record {
 
 enum class entry_state : std::uint32_t { free = 0, watching = 1, waiting = 2, holding = 3 };
 
-inline constexpr std::uint32_t entry_upgrade = 1;  // flags: goes before everybody
-inline constexpr std::uint32_t entry_fast =
-    2;  // made from a fast word; owner and token may be unknown
-inline constexpr std::uint32_t entry_replaced =
-    4;  // an upgrade of it holds: weighs nothing until that ends
+// Flags. upgrade: goes before all others. fast: made from a fast word; owner and token may be unknown. replaced: an
+// upgrade of it holds, so it weighs nothing until that ends.
+inline constexpr std::uint32_t entry_upgrade = 1;
+inline constexpr std::uint32_t entry_fast = 2;
+inline constexpr std::uint32_t entry_replaced = 4;
 
 struct alignas(64) entry {
   cell<entry_state> state;     // the authority: written last when it enters, first when it ends
-  futex_word wake;             // bit 0: somebody sleeps on it
+  futex_word wake;             // bit 0: a thread sleeps on it
   cell<std::uint32_t> cookie;  // 0: a thread waits; else an asynchronous wait of that session
   cell<std::uint32_t> flags;
   cell<offset> record;

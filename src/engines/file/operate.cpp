@@ -8,7 +8,7 @@ namespace holdfast::engines::file {
 
 namespace {
 
-// Who the session is, as long as it still is the one that the entry means.
+// The client of a session, as long as it still is the one that the entry means.
 void describe_session(session& client, std::uint32_t generation, holder_info& out) {
   out.owner.client = {client.nonce[0].get(), client.nonce[1].get()};
   out.pid = client.pid;
@@ -157,7 +157,7 @@ result<std::size_t> file_engine::revoke(std::string_view name, const call& limit
     at.drop_holder(*in, *holder);
     ++ended;
   }
-  // The fence is above every token given so far, also while nobody holds the lock.
+  // Every later token is above all given so far, also when the lock was free.
   in->token.fetch_add(1, std::memory_order_seq_cst);
   at.changed(*in);
   at.after_change(*in, now);

@@ -76,7 +76,7 @@ entry* locked_shard::find_holder(const grant& held, record*& in) const noexcept 
 
 // ---- from the word to entries
 
-// Who it is that took the word, once the holder has written that down: when it does, the word may be an entry already.
+// Completes a fast holder's entry from its notes, once it has written them: by then its word may be an entry already.
 void locked_shard::read_notes(const record& of, entry& holder) noexcept {
   if ((holder.flags & entry_fast) == 0) return;
   const std::uint64_t sequence = of.note_sequence, token = of.note_token;

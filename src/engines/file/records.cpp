@@ -91,14 +91,14 @@ bool locked_shard::is_idle(record& in, std::int64_t wall, steady_time now) noexc
     return word == slow_word && in.watchers == 0 && !kept;
   }
   if (tag_of(word) == word_tag::fast) {
-    // Nobody waits for a fast one, so a dead holder can stay unnoticed until its record is wanted.
+    // A fast word has no waiters, so a dead holder can stay unnoticed until its record is wanted.
     const auto holder = holder_of(word);
     const bool alive = may_be_alive(store_.session_at(holder.session), holder.generation);
     if (alive && to_count(now) <= expiry_of(word, to_count(now), longest_ttl.count())) return false;
   } else if (tag_of(word) != word_tag::free) {
     return false;
   }
-  return in.word.compare_exchange_strong(word, closed_word);  // or else somebody just took it
+  return in.word.compare_exchange_strong(word, closed_word);  // or else a client just took it
 }
 
 std::size_t locked_shard::recycle_records() noexcept {

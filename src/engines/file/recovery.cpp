@@ -196,8 +196,8 @@ void begin_boot(mapping& store) {
   for (std::uint32_t i = 0; i < count; ++i) {
     chunk& cleared = store.chunk_number(i);
     const offset where = store.offset_of(cleared);
-    if (cleared.shard >= shard_count)
-      cleared.kind = chunk_kind::unused;  // its page was lost with the power
+    // Its page was lost with the power.
+    if (cleared.shard >= shard_count) cleared.kind = chunk_kind::unused;
     if (cleared.kind == chunk_kind::entries) {
       for_each_item<entry>(store, where, entries_per_chunk,
                            [](entry& e, offset) { e.state = entry_state::free; });

@@ -104,8 +104,8 @@ result<void> file_engine::renew_all(std::span<renewal> batch, const call& limits
   return outcome;
 }
 
-// An uncontended lock is prolonged where it stands. Whoever is over its time is lost, even if nobody else
-// wanted it yet.
+// An uncontended lock is prolonged where it stands. A lease past its expiry is lost, even if no other client wanted the
+// lock yet.
 bool file_engine::renew_fast(renewal& lease) noexcept {
   const grant& held = *lease.held;
   if ((held.handle & entry_handle) != 0) return false;
@@ -141,7 +141,7 @@ result<void> file_engine::renew_in_shard(renewal& lease, const call& limits) {
   }
   found->ttl = held.ttl.count();
   found->expires = to_count(now + held.ttl);
-  // Made from our fast word by somebody who did not know us; now everything is known.
+  // Made from our fast word by a client that did not know its owner; now everything is known.
   found->sequence = held.owner.sequence;
   found->token = held.token.value;
   found->flags = found->flags & ~entry_fast;

@@ -56,14 +56,14 @@ result<session_id> begin_session(mapping& store, const engine_config& config) {
                     "some, or share one client per process.",
                     store.path(), session_count)};
   }
-  futex_wake(life_word(*slot), INT_MAX);  // whoever still waits for the predecessor's end
+  futex_wake(life_word(*slot), INT_MAX);  // those that still wait for the predecessor's end
   return id;
 }
 
 void end_session(mapping& store, const session_id& id) noexcept {
   session& ended = store.session_at(id.session);
   pthread_mutex_unlock(&ended.alive);
-  // glibc wakes one sleeper, and only if it saw the flag; all of them have something to do.
+  // glibc wakes one waiter, and only if it saw the flag; all of them have something to do.
   futex_wake(life_word(ended), INT_MAX);
 }
 

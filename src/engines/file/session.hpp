@@ -1,4 +1,4 @@
-// Sessions: who is attached, who is dead, and how to reach the living.
+// Sessions: which clients are attached, which are dead, and how to reach the living.
 #pragma once
 
 #include <holdfast/engine.hpp>
@@ -43,15 +43,15 @@ struct session_id {
 
 // Takes a slot for the calling thread, which must be the one to end it. unavailable when all are taken.
 result<session_id> begin_session(mapping& store, const engine_config& config);
-// From now on everybody sees this session as dead, and those that monitor it are awake.
+// From now on all clients see this session as dead, and those that monitor it are awake.
 void end_session(mapping& store, const session_id& id) noexcept;
 
 // Sends a message to the session's thread and wakes it. Messages may be lost when too many come at once or when the
 // sender is killed; the thread sees that and looks at everything.
 void send_message(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept;
 
-void write_text(text_words& to,
-                std::string_view text) noexcept;  // cut to 64 bytes, never inside a character
+// Cut to 64 bytes, never inside a character.
+void write_text(text_words& to, std::string_view text) noexcept;
 std::string read_text(const text_words& from);
 
 }  // namespace holdfast::engines::file

@@ -197,8 +197,8 @@ void session_thread::look(std::uint32_t cookie) {
   if (!pending.monitored.empty()) {
     pending.due = std::min(pending.due, now + (env_.can_wait_any ? async_back_stop : look_again));
   }
-  pending.due = std::max(
-      pending.due, now + std::chrono::microseconds{100});  // whatever the clock says: no busy loop
+  // Whatever the clock says: no busy loop.
+  pending.due = std::max(pending.due, now + std::chrono::microseconds{100});
   timers_.emplace(pending.due, cookie);
 }
 

@@ -28,8 +28,8 @@ class async_wait {
   virtual bool look(std::uint32_t cookie, look_result& out) noexcept = 0;
   // May something have changed since the last look? Cheap, and wrong only towards yes.
   virtual bool may_have_moved() const noexcept = 0;
-  virtual void
-  give_up() noexcept = 0;  // takes its cookie out of the store; the outcome is "not yet"
+  // Takes its cookie out of the store; the outcome is "not yet".
+  virtual void give_up() noexcept = 0;
   virtual void cancel() noexcept = 0;    // the same; the engine is closing
   virtual void complete() noexcept = 0;  // tells the outcome. The last call.
 

@@ -21,7 +21,7 @@ constexpr nanoseconds stuck_for = std::chrono::milliseconds{100};
 
 }  // namespace
 
-// Multiply and fold over words, seeded per file, so that nobody can choose names that all meet in one bucket.
+// Multiply and fold over words, seeded per file, so that no user can choose names that all meet in one bucket.
 std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
   constexpr std::uint64_t factor = 0x9FB21C651E98DF25U;
   const auto fold = [](std::uint64_t a, std::uint64_t b) {
@@ -39,8 +39,7 @@ std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
   return fold(sum ^ sum >> 32, factor);
 }
 
-// The driver of a client asks about many shards in turn: one that is stuck may cost it a moment, not a moment for each
-// question.
+// The driver of a client asks about many shards in turn: a stuck one may cost it one moment, not one for each question.
 int locked_shard::wait_for_mutex(const call& limits) noexcept {
   const auto now = std::chrono::steady_clock::now();
   const bool in_a_hurry = limits.deadline <= now;
@@ -68,8 +67,8 @@ result<void> locked_shard::lock(const call& limits) {
   }
   locked_ = true;
   if (got == EOWNERDEAD) {
-    // The mutex forgets the crash as soon as somebody says so, and that may be one who cannot mend it: so the file
-    // remembers it. Killed in between, the next one gets the same answer from the mutex again.
+    // The mutex forgets the crash as soon as a client says so, and that may be one that cannot rebuild the shard: so
+    // the file remembers it. Killed in between, the next client gets the same answer from the mutex again.
     shard_.needs_rebuild.publish(1);
     pthread_mutex_consistent(&shard_.mutex);
   }
@@ -91,7 +90,7 @@ void locked_shard::unlock() noexcept {
   flush();
 }
 
-// Somebody was killed while it had the mutex. If we are killed in here, the next one finds the same.
+// A client was killed while it had the mutex. If we are killed in here, the next one finds the same.
 void locked_shard::after_crash() noexcept {
   rebuild(store_, index_);
   shard_.rebuilds = shard_.rebuilds + 1;
@@ -115,7 +114,7 @@ void locked_shard::notify(const notice& pending) noexcept {
 void locked_shard::flush() noexcept {
   for (std::uint32_t i = 0; i < notice_count_; ++i) {
     const notice& pending = notices_[i];
-    // The entry may be somebody else's by now; a needless wake-up is harmless.
+    // The entry may have another owner by now; a needless wake-up is harmless.
     if (pending.waiter != nullptr) {
       wake_now(*pending.waiter);
     } else {

@@ -1,8 +1,8 @@
 // A shard with its mutex held: records, entries, and the queue of each record.
 //
-// Whom a change lets in or concerns is woken after the mutex is given back, so that nobody wakes up only
-// to wait for it. All changes survive SIGKILL at any instruction: recovery.hpp makes every list anew from
-// the records' words and the entries' states, and those are written in an order that is safe to die in.
+// Waiters that a change lets in or concerns are woken after the mutex is given back, so that none wakes up only to wait
+// for it. All changes survive SIGKILL at any instruction: recovery.hpp makes every list anew from the records' words
+// and the entries' states, and those are written in an order that is safe to die in.
 #pragma once
 
 #include <holdfast/engine.hpp>
@@ -27,11 +27,11 @@ struct environment {
   session_id self{};
   std::uint64_t prefix = 0;  // of our fast words
   bool can_wait_any = true;  // futex_waitv
-  // Until when (on steady_clock) those who must not wait do not even try to: the shard did not answer just now.
+  // Until when (on steady_clock) calls that must not wait do not even try to: the shard did not answer just now.
   std::array<std::atomic<std::int64_t>, shard_count> stuck_until{};
 };
 
-// For whoever has others to serve: the driver and the session thread. A deadline that is over still allows for
+// For threads that have others to serve: the driver and the session thread. A deadline that is over still allows for
 // a moment.
 inline call impatient(std::stop_token stop = {}) { return {steady_time::min(), std::move(stop)}; }
 
@@ -89,12 +89,12 @@ class locked_shard {
   entry& new_entry(record& of, std::uint64_t sequence) noexcept;
 
   // ---- the queue (queue.cpp)
-  void inflate(
-      record& in) noexcept;  // afterwards the truth is in the entries. REQUIRES: reserve(1)
+  // Afterwards the truth is in the entries. REQUIRES: reserve(1).
+  void inflate(record& of) noexcept;
   entry* find_owner(const record& in, std::uint64_t sequence, bool among_waiters) const noexcept;
   // The holder that a grant speaks of, and its record; null when it is gone.
   entry* find_holder(const grant& held, record*& in) const noexcept;
-  // The one made from this word by somebody who could not tell whose it was.
+  // The entry made from this word by a client that could not tell its owner.
   entry* find_fast(const record& in, std::uint64_t word) const noexcept;
   bool is_ours(const entry& asked, std::uint64_t sequence) const noexcept;
   bool is_gone(const entry& holder, steady_time now) const noexcept;  // dead, or out of time
@@ -109,8 +109,8 @@ class locked_shard {
   void end_upgrade(record& in, entry& upgrade, steady_time now) noexcept;  // back to what it was
 
   bool reap(record& in, steady_time now) noexcept;
-  void serve(record& in, steady_time now) noexcept;  // who fits, enters
-  // After any change: who fits enters, the new head learns whom to monitor, an empty record is free.
+  void serve(record& in, steady_time now) noexcept;  // waiters that fit enter
+  // After any change: waiters that fit enter, the new head learns whom to monitor, an empty record is free.
   void after_change(record& in, steady_time now) noexcept;
 
   void changed(record& in) noexcept;

@@ -9,7 +9,7 @@ void wait_set::monitor(session& client) noexcept {
   if (count_ == most) return;  // the back-stop looks after the rest
   futex_word& life = life_word(client);
   std::uint32_t value = life.load(std::memory_order_acquire);
-  // Without this flag the kernel wakes nobody when the owner dies.
+  // Without this flag the kernel wakes no waiter when the owner dies.
   while (says_alive(value) && (value & FUTEX_WAITERS) == 0) {
     if (life.compare_exchange_weak(value, value | FUTEX_WAITERS, std::memory_order_acq_rel)) {
       value |= FUTEX_WAITERS;

@@ -1,8 +1,8 @@
 // How a waiter sleeps: on its own wake word and on the life words of those it monitors.
 //
-// The kernel marks the life word of a session that dies and wakes one sleeper on it. That one wakes all the
-// others and puts the shard in order. So a waiter needs no timer to learn of a death; the back-stop below
-// is for those who were killed between a change and the wake-up that belongs to it.
+// The kernel marks the life word of a session that dies and wakes one waiter on it. That one wakes all the others and
+// puts the shard in order. So a waiter needs no timer to learn of a death; the back-stop below is for clients that were
+// killed between a change and the wake-up that belongs to it.
 #pragma once
 
 #include "engines/file/shard.hpp"
@@ -30,7 +30,7 @@ class wait_set {
   steady_time until() const noexcept { return until_; }
   bool monitors_any() const noexcept { return count_ > 0; }
 
-  // Until `own` is no longer `seen`, somebody dies, or the time comes. May return for no reason.
+  // Until `own` is no longer `seen`, a monitored session dies, or the time comes. May return for no reason.
   void sleep(const environment& env, futex_word& own, std::uint32_t seen) noexcept;
 
  private:
@@ -54,8 +54,8 @@ struct look_result {
   std::span<const std::uint32_t> monitored() const noexcept { return {sessions.data(), count}; }
 };
 
-// Whom a waiter or watcher must monitor now: the first in the queue and watchers all holders, everybody else the one
-// before it. A client does not monitor its own session: they die together. REQUIRES: the dead were reaped just now.
+// Whom a waiter or watcher must monitor now: the first in the queue and watchers all holders, every other waiter the
+// one before it. A client does not monitor its own session: they die together. REQUIRES: the dead were reaped just now.
 void choose_monitored(locked_shard& at, const record& in, entry& waiter, std::uint32_t self,
                       look_result& out) noexcept;
 

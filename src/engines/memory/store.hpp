@@ -100,10 +100,9 @@ class store {
     // Holders.
     fencing_token token{};
     steady_time expires{};
-    // Upgrades. While it waits: who it will replace. Once it holds: what it was before, for leave()
-    // to go back to.
+    // Upgrades. While it waits: who it will replace. Once it holds: what it was before, for leave() to go back to.
     std::optional<owner_id> replaces{};
-    std::vector<entry> before{};
+    std::vector<entry> replaced{};
   };
 
   struct lock {
@@ -113,7 +112,7 @@ class store {
     std::vector<entry> queue;
   };
 
-  struct tally {
+  struct stored_counter {
     std::int64_t value = 0;
     std::uint64_t version = 0;
     steady_time changed{};
@@ -121,29 +120,29 @@ class store {
   };
 
   using lock_map = std::map<std::string, lock, std::less<>>;
-  using tally_map = std::map<std::string, tally, std::less<>>;
+  using counter_map = std::map<std::string, stored_counter, std::less<>>;
 
   static grant as_grant(std::string_view name, const entry& holder);
   static holder_info describe(const entry& one, bool holds, steady_time now);
   static std::uint64_t weight_of_holders(const lock& at);
   static bool may_enter_now(const lock& at, const request& ask, const entry* replaced);
 
-  lock_map::iterator find_swept(std::string_view name, steady_time now);
+  lock_map::iterator expire_and_find(std::string_view name, steady_time now);
   static std::vector<entry>::iterator find_owner(std::vector<entry>& among, const owner_id& owner);
-  void queue_up(lock& at, entry&& newcomer);
+  void queue_up(lock& at, entry&& added);
   void grant_to(lock& at, entry&& one, steady_time now);
   // After any change of holders or queue: who can enter now, enters; an empty lock is forgotten.
-  void settle_down(lock_map::iterator at, bool holders_changed, steady_time now);
+  void after_change(lock_map::iterator at, bool holders_changed, steady_time now);
   void serve(const std::string& name, lock& at, steady_time now);
   void wake(const topic& about);
   void wake_first_awaited(const std::string& name, const lock& at);
 
-  tally_map::iterator find_kept(std::string_view name, steady_time now);
-  bool apply(const counter_request& ask, tally_map::iterator& at, steady_time now);
+  counter_map::iterator expire_and_find_counter(std::string_view name, steady_time now);
+  bool apply(const counter_request& ask, counter_map::iterator& at, steady_time now);
 
   std::mutex guard_;
   lock_map locks_;
-  tally_map tallies_;
+  counter_map counters_;
   std::multimap<topic, subscriber*> subscribers_;
   std::uint64_t last_token_;
   std::uint64_t last_version_ = 0;

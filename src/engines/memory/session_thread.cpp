@@ -1,20 +1,20 @@
-#include "engines/memory/attendant.hpp"
+#include "engines/memory/session_thread.hpp"
 
 #include <algorithm>
 #include <optional>
 
 namespace holdfast::engines::memory {
 
-struct attendant::wait final : subscriber {
-  attendant& self;
+struct session_thread::wait final : subscriber {
+  session_thread& self;
   std::unique_ptr<condition> what;
   steady_time deadline;
   std::stop_token stop;
   std::function<void()> finish;
   steady_time next_look = steady_time::min();  // its key in the schedule
-  std::optional<std::stop_callback<stop_note>> on_stop{};
+  std::optional<std::stop_callback<wake_on_stop>> on_stop{};
 
-  wait(attendant& owner, std::unique_ptr<condition> condition, const call& limits,
+  wait(session_thread& owner, std::unique_ptr<condition> condition, const call& limits,
        std::function<void()> then)
       : self(owner),
         what(std::move(condition)),
@@ -31,45 +31,44 @@ struct attendant::wait final : subscriber {
     place.value().first = when;
     self.waits_.insert(std::move(place));
     if (when == steady_time::min()) {
-      self.noted_ = true;
+      self.woken_ = true;
       self.changed_.notify_one();
     }
   }
 };
 
-void attendant::stop_note::operator()() const noexcept {
-  const std::lock_guard guard{self->in_->guard()};
+void session_thread::wake_on_stop::operator()() const noexcept {
+  const std::lock_guard guard{self->store_->guard()};
   what->wake();
 }
 
-attendant::attendant(std::shared_ptr<store> in, const engine_config& config)
-    : in_(std::move(in)),
+session_thread::session_thread(std::shared_ptr<store> in, const engine_config& config)
+    : store_(std::move(in)),
       clock_(config.clock.local()),
       listener_(config.listener),
       host_(config.host),
       pid_(config.pid) {}
 
-void attendant::start(std::unique_ptr<condition> what, const call& limits,
-                      std::function<void()> finish) {
+void session_thread::start(std::unique_ptr<condition> what, const call& limits,
+                           std::function<void()> finish) {
   auto one = std::make_unique<wait>(*this, std::move(what), limits, std::move(finish));
   bool over = false;
   {
-    const std::lock_guard guard{in_->guard()};
+    const std::lock_guard guard{store_->guard()};
     over = ending_ || is_over(*one, clock_.now());
   }
   if (over) return one->finish();
-  // Before it is scheduled, because from then on the attendant may finish and delete it at any
-  // time. Runs at once when stop was requested just now; the note is not lost, since next_look
-  // stays at the smallest time.
-  if (one->stop.stop_possible()) one->on_stop.emplace(one->stop, stop_note{this, one.get()});
+  // Before it is scheduled, because from then on the session thread may finish and delete it at any time. Runs at once
+  // when stop was requested just now; the wake-up is not lost, since next_look stays at the smallest time.
+  if (one->stop.stop_possible()) one->on_stop.emplace(one->stop, wake_on_stop{this, one.get()});
   {
-    const std::lock_guard guard{in_->guard()};
+    const std::lock_guard guard{store_->guard()};
     if (!ending_) {
       need_thread();
-      in_->subscribe(one->what->about(), *one);
+      store_->subscribe(one->what->about(), *one);
       waits_.emplace(one->next_look, one.get());
       static_cast<void>(one.release());  // the schedule owns it
-      noted_ = true;
+      woken_ = true;
       changed_.notify_one();
       return;
     }
@@ -78,10 +77,10 @@ void attendant::start(std::unique_ptr<condition> what, const call& limits,
   one->finish();
 }
 
-void attendant::end() {
-  std::unique_lock guard{in_->guard()};
+void session_thread::end() {
+  std::unique_lock guard{store_->guard()};
   ending_ = true;
-  noted_ = true;
+  woken_ = true;
   changed_.notify_one();
   auto thread = std::move(thread_);
   guard.unlock();
@@ -94,24 +93,24 @@ void attendant::end() {
     }
   }
   guard.lock();
-  in_->end(*this, clock_.now());
+  store_->end(*this, clock_.now());
 }
 
-void attendant::lost(const owner_id& owner, std::string_view why) {
+void session_thread::lost(const owner_id& owner, std::string_view why) {
   if (ending_) return;
   need_thread();
   losses_.push_back({owner, std::string{why}});
-  noted_ = true;
+  woken_ = true;
   changed_.notify_one();
 }
 
-void attendant::need_thread() {
+void session_thread::need_thread() {
   if (thread_.joinable() || ending_) return;
   thread_ = std::thread{[self = shared_from_this()] { self->run(); }};
 }
 
-void attendant::run() {
-  std::unique_lock guard{in_->guard()};
+void session_thread::run() {
+  std::unique_lock guard{store_->guard()};
   for (;;) {
     const bool last_round = ending_;
     std::vector<std::unique_ptr<wait>> over;
@@ -127,7 +126,7 @@ void attendant::run() {
       if (!last_round) listener_.on_lost(owner, why);
     }
     for (auto& one : over) {
-      one->on_stop.reset();  // waits for a stop_note that is running; hence not under the guard
+      one->on_stop.reset();  // waits for a wake_on_stop that is running; hence not under the guard
       const auto finish = std::move(one->finish);
       finish();
     }
@@ -139,7 +138,7 @@ void attendant::run() {
 }
 
 // The schedule is in order of time, and one that is not over goes back with a later time.
-void attendant::look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>& over) {
+void session_thread::look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>& over) {
   const bool fake = &clock_ != &system_clock();
   std::vector<wait*> due;
   for (const auto& [when, one] : waits_) {
@@ -155,25 +154,25 @@ void attendant::look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>&
   }
 }
 
-bool attendant::is_over(wait& one, steady_time now) {
+bool session_thread::is_over(wait& one, steady_time now) {
   return one.what->met(now) || now >= one.deadline || one.stop.stop_requested();
 }
 
-std::unique_ptr<attendant::wait> attendant::take(wait& one) {
-  in_->unsubscribe(one.what->about(), one);
+std::unique_ptr<session_thread::wait> session_thread::take(wait& one) {
+  store_->unsubscribe(one.what->about(), one);
   waits_.erase({one.next_look, &one});
   return std::unique_ptr<wait>{&one};
 }
 
-void attendant::sleep(std::unique_lock<std::mutex>& guard) {
+void session_thread::sleep(std::unique_lock<std::mutex>& guard) {
   const auto due = waits_.empty() ? steady_time::max() : waits_.begin()->first;
   const bool for_ever = waits_.empty() || real_wake_up(clock_, due) == steady_time::max();
   if (for_ever) {
-    changed_.wait(guard, [this] { return noted_; });
+    changed_.wait(guard, [this] { return woken_; });
   } else {
-    changed_.wait_until(guard, real_wake_up(clock_, due), [this] { return noted_; });
+    changed_.wait_until(guard, real_wake_up(clock_, due), [this] { return woken_; });
   }
-  noted_ = false;
+  woken_ = false;
 }
 
 }  // namespace holdfast::engines::memory

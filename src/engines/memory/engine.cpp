@@ -72,10 +72,10 @@ class memory_engine final : public engine {
   result<void> renew(std::span<renewal> batch, const call&) override {
     const std::lock_guard guard{store_->guard()};
     const auto now = clock_.now();
-    for (auto& one : batch) {
-      const bool held = store_->renew(*one.held, now);
-      one.answer = held ? renewal::verdict::held : renewal::verdict::lost;
-      one.valid_from = now;
+    for (auto& lease : batch) {
+      const bool held = store_->renew(*lease.held, now);
+      lease.answer = held ? renewal::verdict::held : renewal::verdict::lost;
+      lease.valid_from = now;
     }
     return {};
   }

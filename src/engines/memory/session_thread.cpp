@@ -51,30 +51,31 @@ session_thread::session_thread(std::shared_ptr<store> in, const engine_config& c
 
 void session_thread::start(std::unique_ptr<condition> what, const call& limits,
                            std::function<void()> finish) {
-  auto one = std::make_unique<wait>(*this, std::move(what), limits, std::move(finish));
+  auto added = std::make_unique<wait>(*this, std::move(what), limits, std::move(finish));
   bool over = false;
   {
     const std::lock_guard guard{store_->guard()};
-    over = ending_ || is_over(*one, clock_.now());
+    over = ending_ || is_over(*added, clock_.now());
   }
-  if (over) return one->finish();
+  if (over) return added->finish();
   // Before it is scheduled, because from then on the session thread may finish and delete it at any time. Runs at once
   // when stop was requested just now; the wake-up is not lost, since next_look stays at the smallest time.
-  if (one->stop.stop_possible()) one->on_stop.emplace(one->stop, wake_on_stop{this, one.get()});
+  if (added->stop.stop_possible())
+    added->on_stop.emplace(added->stop, wake_on_stop{this, added.get()});
   {
     const std::lock_guard guard{store_->guard()};
     if (!ending_) {
       need_thread();
-      store_->subscribe(one->what->about(), *one);
-      waits_.emplace(one->next_look, one.get());
-      static_cast<void>(one.release());  // the schedule owns it
+      store_->subscribe(added->what->about(), *added);
+      waits_.emplace(added->next_look, added.get());
+      static_cast<void>(added.release());  // the schedule owns it
       woken_ = true;
       changed_.notify_one();
       return;
     }
   }
-  one->on_stop.reset();
-  one->finish();
+  added->on_stop.reset();
+  added->finish();
 }
 
 void session_thread::end() {
@@ -125,9 +126,10 @@ void session_thread::run() {
     for (const auto& [owner, why] : losses) {
       if (!last_round) listener_.on_lost(owner, why);
     }
-    for (auto& one : over) {
-      one->on_stop.reset();  // waits for a wake_on_stop that is running; hence not under the guard
-      const auto finish = std::move(one->finish);
+    for (auto& ended : over) {
+      ended->on_stop
+          .reset();  // waits for a wake_on_stop that is running; hence not under the guard
+      const auto finish = std::move(ended->finish);
       finish();
     }
     guard.lock();
@@ -141,27 +143,27 @@ void session_thread::run() {
 void session_thread::look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>& over) {
   const bool fake = &clock_ != &system_clock();
   std::vector<wait*> due;
-  for (const auto& [when, one] : waits_) {
+  for (const auto& [when, pending] : waits_) {
     if (when > now && !fake) break;
-    due.push_back(one);
+    due.push_back(pending);
   }
-  for (wait* one : due) {
-    if (is_over(*one, now)) {
-      over.push_back(take(*one));
+  for (wait* pending : due) {
+    if (is_over(*pending, now)) {
+      over.push_back(take(*pending));
     } else {
-      one->look_at(std::min(one->deadline, one->what->look_again_at()));
+      pending->look_at(std::min(pending->deadline, pending->what->look_again_at()));
     }
   }
 }
 
-bool session_thread::is_over(wait& one, steady_time now) {
-  return one.what->met(now) || now >= one.deadline || one.stop.stop_requested();
+bool session_thread::is_over(wait& pending, steady_time now) {
+  return pending.what->met(now) || now >= pending.deadline || pending.stop.stop_requested();
 }
 
-std::unique_ptr<session_thread::wait> session_thread::take(wait& one) {
-  store_->unsubscribe(one.what->about(), one);
-  waits_.erase({one.next_look, &one});
-  return std::unique_ptr<wait>{&one};
+std::unique_ptr<session_thread::wait> session_thread::take(wait& ended) {
+  store_->unsubscribe(ended.what->about(), ended);
+  waits_.erase({ended.next_look, &ended});
+  return std::unique_ptr<wait>{&ended};
 }
 
 void session_thread::sleep(std::unique_lock<std::mutex>& guard) {

@@ -46,10 +46,10 @@ class session_thread final : public session, public std::enable_shared_from_this
 
   void need_thread();
   void run();
-  bool is_over(wait& one, steady_time now);
+  bool is_over(wait& pending, steady_time now);
   void look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>& over);
   void sleep(std::unique_lock<std::mutex>& guard);
-  std::unique_ptr<wait> take(wait& one);
+  std::unique_ptr<wait> take(wait& ended);
 
   const std::shared_ptr<store> store_;
   const class clock& clock_;

@@ -34,7 +34,7 @@ store::store() : last_token_(wall_clock_microseconds()) {}
 
 // ---- asking
 
-result<entered> store::enter(const request& ask, session& who, steady_time now) {
+result<entered> store::enter(const request& ask, session& client, steady_time now) {
   if (auto known = settle(ask.name, ask.owner, now); known.what != entered::kind::busy) {
     const bool already = known.what == entered::kind::waiting || known.granted.mode == ask.mode;
     if (already) return known;  // asked again: the same answer
@@ -54,7 +54,7 @@ result<entered> store::enter(const request& ask, session& who, steady_time now) 
   }
   lock& here = at->second;
 
-  entry added{ask.owner, &who, ask.mode, ask.weight, ask.priority, std::string{ask.label},
+  entry added{ask.owner, &client, ask.mode, ask.weight, ask.priority, std::string{ask.label},
               ask.ttl,   now};
   const entry* replaced = nullptr;
   if (ask.replaces != nullptr) {
@@ -153,8 +153,8 @@ result<grant> store::downgrade(const grant& held, lock_mode to, steady_time now)
   return shrunk;
 }
 
-void store::end(const session& who, steady_time now) {
-  const auto is_theirs = [&who](const entry& one) { return one.who == &who; };
+void store::end(const session& client, steady_time now) {
+  const auto is_theirs = [&client](const entry& asked) { return asked.client == &client; };
   for (auto at = locks_.begin(); at != locks_.end();) {
     const auto here = at++;  // after_change may forget it
     const auto held = std::erase_if(here->second.holders, is_theirs);
@@ -168,7 +168,7 @@ std::size_t store::revoke(std::string_view name, steady_time now) {
   if (at == locks_.end()) return 0;
   const auto ended = std::move(at->second.holders);
   at->second.holders.clear();
-  for (const auto& holder : ended) holder.who->lost(holder.owner, "it was revoked");
+  for (const auto& holder : ended) holder.client->lost(holder.owner, "it was revoked");
   ++last_token_;  // the fence is above every token given so far, also while nobody holds the lock
   after_change(at, true, now);
   return ended.size();
@@ -190,7 +190,7 @@ store::lock_map::iterator store::expire_and_find(std::string_view name, steady_t
   if (at == locks_.end()) return at;
   const auto expired = std::erase_if(at->second.holders, [now](const entry& holder) {
     if (now < holder.expires) return false;
-    holder.who->lost(holder.owner, "its ttl passed without a renewal");
+    holder.client->lost(holder.owner, "its ttl passed without a renewal");
     return true;
   });
   if (expired > 0) after_change(at, true, now);
@@ -208,19 +208,19 @@ void store::queue_up(lock& at, entry&& added) {
   at.queue.insert(place, std::move(added));
 }
 
-void store::grant_to(lock& at, entry&& one, steady_time now) {
-  one.token = {++last_token_};
-  one.since = now;
-  one.expires = saturating_add(now, one.ttl);
-  if (!one.replaces) {
-    at.holders.push_back(std::move(one));
+void store::grant_to(lock& at, entry&& granted, steady_time now) {
+  granted.token = {++last_token_};
+  granted.since = now;
+  granted.expires = saturating_add(now, granted.ttl);
+  if (!granted.replaces) {
+    at.holders.push_back(std::move(granted));
     return;
   }
-  const auto old = find_owner(at.holders, *one.replaces);
-  one.replaces.reset();
-  one.replaced.push_back(std::move(*old));
-  one.replaced.front().replaced.clear();
-  *old = std::move(one);
+  const auto old = find_owner(at.holders, *granted.replaces);
+  granted.replaces.reset();
+  granted.replaced.push_back(std::move(*old));
+  granted.replaced.front().replaced.clear();
+  *old = std::move(granted);
 }
 
 void store::after_change(lock_map::iterator at, bool holders_changed, steady_time now) {
@@ -258,7 +258,7 @@ void store::serve(const std::string& name, lock& at, steady_time now) {
 
 void store::wake(const topic& about) {
   const auto [first, last] = subscribers_.equal_range(about);
-  for (auto one = first; one != last; ++one) one->second->wake();
+  for (auto found = first; found != last; ++found) found->second->wake();
 }
 
 // The holders have changed, so the time at which the first of them expires may have, and one subscriber must know.
@@ -271,12 +271,14 @@ void store::wake_first_awaited(const std::string& name, const lock& at) {
   }
 }
 
-void store::subscribe(const topic& about, subscriber& who) { subscribers_.emplace(about, &who); }
+void store::subscribe(const topic& about, subscriber& added) {
+  subscribers_.emplace(about, &added);
+}
 
-void store::unsubscribe(const topic& about, subscriber& who) {
+void store::unsubscribe(const topic& about, subscriber& removed) {
   const auto [first, last] = subscribers_.equal_range(about);
   const auto found =
-      std::find_if(first, last, [&who](const auto& one) { return one.second == &who; });
+      std::find_if(first, last, [&removed](const auto& known) { return known.second == &removed; });
   if (found != last) subscribers_.erase(found);
 }
 
@@ -303,7 +305,7 @@ std::uint64_t store::weight_of_holders(const lock& at) {
 std::vector<store::entry>::iterator store::find_owner(std::vector<entry>& among,
                                                       const owner_id& owner) {
   return std::find_if(among.begin(), among.end(),
-                      [&owner](const entry& one) { return one.owner == owner; });
+                      [&owner](const entry& asked) { return asked.owner == owner; });
 }
 
 std::shared_ptr<store> shared_store(const std::string& name) {

@@ -63,14 +63,14 @@ class store {
 
   std::mutex& guard() noexcept { return guard_; }
 
-  result<entered> enter(const request& ask, session& who, steady_time now);
+  result<entered> enter(const request& ask, session& client, steady_time now);
   entered settle(std::string_view name, const owner_id& owner, steady_time now);
   void leave(std::string_view name, const owner_id& owner, steady_time now);
   bool renew(const grant& held, steady_time now);
   bool release(std::string_view name, const owner_id& owner, steady_time now);
   result<grant> downgrade(const grant& held, lock_mode to, steady_time now);
   // The client is gone: it holds nothing and waits for nothing any more.
-  void end(const session& who, steady_time now);
+  void end(const session& client, steady_time now);
 
   lock_info inspect(std::string_view name, steady_time now);
   std::vector<lock_info> list(std::string_view prefix, std::size_t limit, steady_time now);
@@ -84,13 +84,13 @@ class store {
   // When the mere passing of time will change it next.
   steady_time next_change(watch_kind kind, std::string_view name) const;
 
-  void subscribe(const topic& about, subscriber& who);
-  void unsubscribe(const topic& about, subscriber& who);
+  void subscribe(const topic& about, subscriber& added);
+  void unsubscribe(const topic& about, subscriber& removed);
 
  private:
   struct entry {
     owner_id owner;
-    session* who = nullptr;
+    session* client = nullptr;
     lock_mode mode = lock_mode::exclusive;
     std::uint64_t weight = 0;
     int priority = 0;
@@ -123,14 +123,14 @@ class store {
   using counter_map = std::map<std::string, stored_counter, std::less<>>;
 
   static grant as_grant(std::string_view name, const entry& holder);
-  static holder_info describe(const entry& one, bool holds, steady_time now);
+  static holder_info describe(const entry& described, bool holds, steady_time now);
   static std::uint64_t weight_of_holders(const lock& at);
   static bool may_enter_now(const lock& at, const request& ask, const entry* replaced);
 
   lock_map::iterator expire_and_find(std::string_view name, steady_time now);
   static std::vector<entry>::iterator find_owner(std::vector<entry>& among, const owner_id& owner);
   void queue_up(lock& at, entry&& added);
-  void grant_to(lock& at, entry&& one, steady_time now);
+  void grant_to(lock& at, entry&& granted, steady_time now);
   // After any change of holders or queue: who can enter now, enters; an empty lock is forgotten.
   void after_change(lock_map::iterator at, bool holders_changed, steady_time now);
   void serve(const std::string& name, lock& at, steady_time now);

@@ -8,18 +8,18 @@ namespace holdfast::engines::memory {
 
 // ---- operators' view
 
-holder_info store::describe(const entry& one, bool holds, steady_time now) {
+holder_info store::describe(const entry& described, bool holds, steady_time now) {
   holder_info out;
-  out.owner = one.owner;
-  out.mode = one.mode;
-  out.weight = one.weight;
-  out.token = one.token;
-  out.age = now - one.since;
-  if (holds) out.expires_in = one.expires - now;
-  out.priority = one.priority;
-  out.pid = one.who->pid();
-  out.host = one.who->host();
-  out.label = one.label;
+  out.owner = described.owner;
+  out.mode = described.mode;
+  out.weight = described.weight;
+  out.token = described.token;
+  out.age = now - described.since;
+  if (holds) out.expires_in = described.expires - now;
+  out.priority = described.priority;
+  out.pid = described.client->pid();
+  out.host = described.client->host();
+  out.label = described.label;
   return out;
 }
 
@@ -30,8 +30,8 @@ lock_info store::inspect(std::string_view name, steady_time now) {
   if (at == locks_.end()) return out;
   out.capacity = at->second.capacity;
   out.version = at->second.version;
-  for (const auto& one : at->second.holders) out.holders.push_back(describe(one, true, now));
-  for (const auto& one : at->second.queue) out.waiters.push_back(describe(one, false, now));
+  for (const auto& holder : at->second.holders) out.holders.push_back(describe(holder, true, now));
+  for (const auto& waiter : at->second.queue) out.waiters.push_back(describe(waiter, false, now));
   return out;
 }
 

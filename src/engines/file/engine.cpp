@@ -35,12 +35,10 @@ capabilities describe(bool can_wait_any) {
   caps.expiry_slack = back_stop;
   caps.exclusion =
       "One holder at a time among all processes of one user on one machine, as long as each holder "
-      "keeps "
-      "within its ttl; the kernel tells at once when a holder dies.";
+      "keeps within its ttl; the kernel tells at once when a holder dies.";
   caps.token_scope =
       "Strictly rising per lock name, over deaths, restarts and reboots, also when the file was "
-      "removed "
-      "in between (then by the wall clock).";
+      "removed in between (then by the wall clock).";
   caps.limits = fmt::format(
       "One machine, one user, one time namespace; {} clients at a time; not on network file "
       "systems.",

@@ -42,8 +42,7 @@ class memory_engine final : public engine {
       session_thread_->end();
       return;
     }
-    // A forked child has neither the session thread nor a guard it can trust; whatever is there, it is the parent's.
-    // Leave it be.
+    // A forked child has neither the session thread nor a guard it can trust; what is there is the parent's.
     static_cast<void>(new std::shared_ptr<session_thread>{session_thread_});
   }
 

@@ -169,7 +169,7 @@ std::size_t store::revoke(std::string_view name, steady_time now) {
   const auto ended = std::move(at->second.holders);
   at->second.holders.clear();
   for (const auto& holder : ended) holder.client->lost(holder.owner, "it was revoked");
-  ++last_token_;  // the fence is above every token given so far, also while nobody holds the lock
+  ++last_token_;  // every later token is above all given so far, also when the lock was free
   after_change(at, true, now);
   return ended.size();
 }
@@ -226,7 +226,7 @@ void store::grant_to(lock& at, entry&& granted, steady_time now) {
 void store::after_change(lock_map::iterator at, bool holders_changed, steady_time now) {
   const std::string& name = at->first;
   lock& here = at->second;
-  // An upgrade whose grant is gone has nothing to upgrade; whoever awaits it asks again and learns that.
+  // An upgrade whose grant is gone has nothing to upgrade; its owner asks again and learns that.
   std::erase_if(here.queue, [&](const entry& waiter) {
     if (!waiter.replaces) return false;
     if (find_owner(here.holders, *waiter.replaces) != here.holders.end()) return false;

@@ -1,13 +1,11 @@
 // The reference model of a store: what every verb means, with nothing else around it.
 //
-// One map from name to holders and queue. A lock is in the map while somebody holds it or waits for
-// it. The queue is kept in the order in which it is served: an upgrade first, then by priority,
-// then by arrival. After every change the head of the queue enters as long as it fits
-// (grant_rule.hpp); that is all the hand-off there is.
+// One map from name to holders and queue. A lock is in the map while it has a holder or a waiter. The queue is kept in
+// the order in which it is served: an upgrade first, then by priority, then by arrival. After every change the head of
+// the queue enters as long as it fits (grant_rule.hpp); that is all the hand-off there is.
 //
-// Time is passed in. A holder whose ttl is over is removed by the next call that looks at its lock,
-// whoever makes it; so that somebody looks in time, the first waiter that is awaited sleeps no
-// longer than next_change().
+// Time is passed in. A holder whose ttl is over is removed by the next call that looks at its lock, of any client; so
+// that one looks in time, the first waiter that is awaited sleeps no longer than next_change().
 //
 // Tokens and versions come from one counter each for the whole store, so they rise also across
 // names that were forgotten in between. The token counter begins at the wall clock in microseconds:
@@ -39,7 +37,7 @@ class session {
   ~session() = default;
 };
 
-// Somebody asleep. Called with the store's guard held when what it sleeps for may have happened.
+// A sleeping thread or async wait. Called with the store's guard held when what it sleeps for may have happened.
 class subscriber {
  public:
   virtual void wake() = 0;
@@ -100,7 +98,7 @@ class store {
     // Holders.
     fencing_token token{};
     steady_time expires{};
-    // Upgrades. While it waits: who it will replace. Once it holds: what it was before, for leave() to go back to.
+    // Upgrades. While it waits: the owner it will replace. Once it holds: what it was before, for leave().
     std::optional<owner_id> replaces{};
     std::vector<entry> replaced{};
   };
@@ -131,7 +129,7 @@ class store {
   static std::vector<entry>::iterator find_owner(std::vector<entry>& among, const owner_id& owner);
   void queue_up(lock& at, entry&& added);
   void grant_to(lock& at, entry&& granted, steady_time now);
-  // After any change of holders or queue: who can enter now, enters; an empty lock is forgotten.
+  // After any change of holders or queue: waiters that fit enter; an empty lock is forgotten.
   void after_change(lock_map::iterator at, bool holders_changed, steady_time now);
   void serve(const std::string& name, lock& at, steady_time now);
   void wake(const topic& about);

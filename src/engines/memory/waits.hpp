@@ -49,7 +49,7 @@ class version_changed final : public condition {
   topic about_;
 };
 
-// A fake clock tells nobody when it is moved, so those who sleep by it look at it every now and then.
+// A fake clock wakes no thread when it is moved, so those that sleep by it look at it every now and then.
 inline constexpr nanoseconds fake_clock_look = std::chrono::milliseconds{10};
 // When to wake, on the real steady clock, for something due at `due` on `time`.
 steady_time real_wake_up(const class clock& time, steady_time due);

@@ -41,9 +41,9 @@ std::string waiters_of(const lock_info& lock) {
               {"WAITS FOR", align::right},
               {"PRIORITY", align::right},
               {"OWNER"}}};
-  std::size_t place = 0;
+  std::size_t position = 0;
   for (const auto& who : lock.waiters)
-    rows.add({std::to_string(++place), process_of(who), mode_of(lock, who), who.label,
+    rows.add({std::to_string(++position), process_of(who), mode_of(lock, who), who.label,
               brief(who.age), std::to_string(who.priority), to_string(who.owner)});
   return rows.str();
 }

@@ -73,7 +73,7 @@ void repeat(const bench_setting& setting, bench_row& row, Pair&& pair) {
 //
 // On a machine with few free processors, contenders often do not meet: each takes a free lock over and over during
 // its time slice. Only who was waiting already when the lock was let go counts as served by hand-off.
-struct baton {
+struct last_release {
   std::atomic<std::int64_t> released_at{0};
   std::atomic<std::int32_t> last{-1};
 

@@ -31,7 +31,7 @@ class run_queue {
   turn next_turn() noexcept { return {*this}; }
 
   void expect(std::size_t n) noexcept { alive_ = n; }
-  void one_has_ended() {
+  void ended() {
     const std::lock_guard lock{guard_};
     --alive_;
     changed_.notify_one();
@@ -61,15 +61,15 @@ class run_queue {
   std::size_t alive_ = 0;
 };
 
-struct contestant {
-  contestant(const client& store, std::string name) : lock(store, std::move(name)) {}
+struct contender {
+  contender(const client& store, std::string name) : lock(store, std::move(name)) {}
   mutex lock;
   latency_histogram latency;
   std::uint64_t served = 0;
   std::optional<error> failure;
 };
 
-task<> compete(contestant& self, run_queue& queue, steady_clock::time_point deadline,
+task<> compete(contender& self, run_queue& queue, steady_clock::time_point deadline,
                const std::stop_token& stop) {
   const acquire_options options{.wait = 10s};
   while (!self.failure && !stop.stop_requested()) {
@@ -86,14 +86,14 @@ task<> compete(contestant& self, run_queue& queue, steady_clock::time_point dead
     self.latency.add(steady_clock::now() - begin);
     ++self.served;
   }
-  queue.one_has_ended();
+  queue.ended();
 }
 
 void many_coroutines(const bench_setting& setting, bench_row& row, unsigned n) {
-  std::vector<std::unique_ptr<contestant>> all;
+  std::vector<std::unique_ptr<contender>> all;
   for (unsigned i = 0; i < n; ++i)
     all.push_back(
-        std::make_unique<contestant>(setting.store, setting.name(fmt::format("coroutines/{}", i))));
+        std::make_unique<contender>(setting.store, setting.name(fmt::format("coroutines/{}", i))));
   run_queue queue;
   queue.expect(n);
   const auto start = steady_clock::now();

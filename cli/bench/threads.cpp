@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t names_each = 16;
 
-void std_face(const bench_setting& setting, bench_row& row) {
+void lock_unlock(const bench_setting& setting, bench_row& row) {
   mutex lock{setting.store, setting.name("pair")};
   repeat(setting, row, [&] {
     lock.lock();
@@ -30,7 +30,7 @@ void std_face(const bench_setting& setting, bench_row& row) {
   });
 }
 
-void explicit_face(const bench_setting& setting, bench_row& row) {
+void acquire_release(const bench_setting& setting, bench_row& row) {
   mutex lock{setting.store, setting.name("pair")};
   const acquire_options options{.wait = 10s};
   repeat(setting, row, [&] { lock.acquire(options).value().release().value(); });
@@ -94,7 +94,7 @@ void reentry(const bench_setting& setting, bench_row& row) {
 
 void local_handoff(const bench_setting& setting, bench_row& row, unsigned n) {
   mutex lock{setting.store, setting.name("local")};
-  baton last;
+  last_release last;
   std::vector<latency_histogram> handoffs(n);
   std::vector<std::uint64_t> served(n);
   std::uint64_t takes = 0;  // guarded by the lock
@@ -161,8 +161,8 @@ void renewals(const bench_setting& setting, bench_row& row, std::size_t n) {
 }  // namespace
 
 std::vector<bench_job> uncontended_jobs() {
-  return {{"uncontended", "uncontended pair", "lock, unlock", &std_face},
-          {"uncontended", "uncontended pair", "acquire, release", &explicit_face}};
+  return {{"uncontended", "uncontended pair", "lock, unlock", &lock_unlock},
+          {"uncontended", "uncontended pair", "acquire, release", &acquire_release}};
 }
 
 std::vector<bench_job> thread_jobs(const arguments& args) {

@@ -177,11 +177,11 @@ namespace {
 bool group_runs(pid_t group) {
   if (!group_exists(group)) return false;
   std::error_code ignored;
-  for (const auto& one : std::filesystem::directory_iterator{"/proc", ignored}) {
-    if (one.path().filename().string().find_first_not_of("0123456789") != std::string::npos)
+  for (const auto& process : std::filesystem::directory_iterator{"/proc", ignored}) {
+    if (process.path().filename().string().find_first_not_of("0123456789") != std::string::npos)
       continue;
     std::string stat;
-    std::getline(std::ifstream{one.path() / "stat"}, stat);
+    std::getline(std::ifstream{process.path() / "stat"}, stat);
     std::istringstream rest{stat.substr(std::min(stat.rfind(')') + 1, stat.size()))};
     char state = 'X';
     pid_t parent = 0, of = 0;

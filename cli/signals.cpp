@@ -51,8 +51,8 @@ descriptor make_event() {
 }
 
 void raise_event(const descriptor& event) noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(event.get(), &one, sizeof one);
+  const std::uint64_t count = 1;
+  [[maybe_unused]] const auto written = ::write(event.get(), &count, sizeof count);
 }
 
 signal_inbox::signal_inbox() {

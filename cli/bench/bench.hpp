@@ -78,12 +78,12 @@ struct last_release {
   std::atomic<std::int32_t> last{-1};
 
   // REQUIRES: both while holding the lock. `asked` is when `who` began to wait. Returns whether it was handed over.
-  bool taken_by(std::int32_t who, steady_clock::time_point asked,
+  bool taken_by(std::int32_t contender, steady_clock::time_point asked,
                 latency_histogram& handoff) noexcept {
     const steady_clock::time_point released{
         nanoseconds{released_at.load(std::memory_order_relaxed)}};
-    const auto before = last.exchange(who, std::memory_order_relaxed);
-    if (before == who || before < 0 || asked >= released) return false;
+    const auto before = last.exchange(contender, std::memory_order_relaxed);
+    if (before == contender || before < 0 || asked >= released) return false;
     handoff.add(steady_clock::now() - released);
     return true;
   }

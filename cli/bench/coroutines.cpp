@@ -25,7 +25,7 @@ class run_queue {
   struct turn {
     run_queue& queue;
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> who) const { queue.push(who); }
+    void await_suspend(std::coroutine_handle<> suspended) const { queue.push(suspended); }
     void await_resume() const noexcept {}
   };
   turn next_turn() noexcept { return {*this}; }
@@ -41,18 +41,18 @@ class run_queue {
     for (;;) {
       changed_.wait(lock, [this] { return !ready_.empty() || alive_ == 0; });
       if (ready_.empty()) return;
-      const auto who = ready_.front();
+      const auto next = ready_.front();
       ready_.pop_front();
       lock.unlock();
-      who.resume();
+      next.resume();
       lock.lock();
     }
   }
 
  private:
-  void push(std::coroutine_handle<> who) {
+  void push(std::coroutine_handle<> suspended) {
     const std::lock_guard lock{guard_};
-    ready_.push_back(who);
+    ready_.push_back(suspended);
     changed_.notify_one();
   }
   std::mutex guard_;
@@ -97,15 +97,15 @@ void many_coroutines(const bench_setting& setting, bench_row& row, unsigned n) {
   run_queue queue;
   queue.expect(n);
   const auto start = steady_clock::now();
-  for (auto& one : all) spawn(compete(*one, queue, start + setting.each, setting.stop));
+  for (auto& rival : all) spawn(compete(*rival, queue, start + setting.each, setting.stop));
   queue.run();
   row.elapsed = steady_clock::now() - start;
   std::vector<std::uint64_t> served;
-  for (const auto& one : all) {
-    if (one->failure) throw lock_error(*one->failure);
-    row.operations += one->served;
-    row.latency.merge(one->latency);
-    served.push_back(one->served);
+  for (const auto& rival : all) {
+    if (rival->failure) throw lock_error(*rival->failure);
+    row.operations += rival->served;
+    row.latency.merge(rival->latency);
+    served.push_back(rival->served);
   }
   if (n > 1) row.fairness = fairness_of(served);
 }

@@ -153,13 +153,13 @@ void add_up(const shared_memory& shared, unsigned n, bench_row& row) {
   latency_histogram waits;
   std::uint64_t takes = 0;
   for (unsigned i = 0; i < n; ++i) {
-    const auto& one = shared.row(i);
-    served.push_back(one.served);
-    row.operations += one.served;
-    row.latency.merge(one.handoffs);
-    waits.merge(one.waits);
-    takes += one.takes;
-    if (one.failed) row.note = "a worker failed; ";
+    const auto& worker = shared.row(i);
+    served.push_back(worker.served);
+    row.operations += worker.served;
+    row.latency.merge(worker.handoffs);
+    waits.merge(worker.waits);
+    takes += worker.takes;
+    if (worker.failed) row.note = "a worker failed; ";
   }
   row.fairness = fairness_of(served);
   const auto time = [](double ns) { return brief(nanoseconds{static_cast<std::int64_t>(ns)}); };

@@ -75,10 +75,10 @@ void many_threads(const bench_setting& setting, bench_row& row, unsigned n) {
   });
   row.elapsed = steady_clock::now() - start;
   std::vector<std::uint64_t> served;
-  for (const auto& one : rows) {
-    row.operations += one.operations;
-    row.latency.merge(one.latency);
-    served.push_back(one.operations);
+  for (const auto& thread_row : rows) {
+    row.operations += thread_row.operations;
+    row.latency.merge(thread_row.latency);
+    served.push_back(thread_row.operations);
   }
   if (n > 1) row.fairness = fairness_of(served);
 }

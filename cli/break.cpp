@@ -52,7 +52,7 @@ int break_lock(const arguments& args) {
   if (args.has("--json")) {
     print(broken_json(name, holders));
   } else if (holders == 0) {
-    print(fmt::format("Nobody held \"{}\".\n", printable(name)));
+    print(fmt::format("The lock \"{}\" was not held.\n", printable(name)));
   } else {
     print(fmt::format("Taken away: {} {} lost \"{}\".\n", holders,
                       holders == 1 ? "holder" : "holders", printable(name)));

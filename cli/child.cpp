@@ -159,8 +159,7 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
   if (pid < 0)
     throw std::system_error(errno, std::generic_category(), "A process cannot be started");
   if (pid == 0) exec_child(plan);
-  ::setpgid(pid,
-            pid);  // the child does so as well: whoever comes first, the group exists from here on
+  ::setpgid(pid, pid);  // the child does so as well: either way the group exists from here on
   error_out.close();
   int error = 0;
   if (::read(error_in.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
@@ -172,8 +171,7 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
 
 namespace {
 
-// Does any process of the group still run? A dead one that nobody has buried yet does not count: in many containers
-// nobody ever does.
+// Does any process of the group still run? A zombie does not count: in many containers process 1 never reaps it.
 bool group_runs(pid_t group) {
   if (!group_exists(group)) return false;
   std::error_code ignored;
@@ -206,7 +204,7 @@ bool end_group(pid_t group, std::chrono::nanoseconds grace) {
   return ended_by(in(std::chrono::seconds{1}));
 }
 
-// The store may take the dead one's session for alive a moment longer; after some seconds it notices the death itself.
+// The store may take the parent's session for alive a moment longer; after some seconds it notices the death itself.
 void give_back_for_killed_parent(const guard_process::lock_address& lock, const owner_id& owner) {
   const auto deadline = in(std::chrono::seconds{3});
   while (std::chrono::steady_clock::now() < deadline) {
@@ -226,7 +224,7 @@ void guard_process::run_guard(int messages, duty what, std::chrono::nanoseconds 
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::prctl(PR_SET_NAME, "holdfast-guard");
-  // Whoever reads our output must see its end when holdfast ends. Sockets must not get these numbers.
+  // A reader of our output must see its end when holdfast ends. Sockets must not get these numbers.
   const int dev_null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   ::dup2(dev_null, STDIN_FILENO);
   ::dup2(dev_null, STDOUT_FILENO);

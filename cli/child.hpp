@@ -16,7 +16,7 @@
 
 namespace holdfast::cli {
 
-// A program that can be executed: looked up before anybody waits for a lock.
+// A program that can be executed: looked up before waiting for a lock.
 struct program {
   std::string path;
   std::vector<std::string> words;  // the first is the name it was called by

@@ -1,7 +1,7 @@
 // holdfast completion: scripts for bash, zsh and fish, from the table of commands.
 //
-// Lock names come from the store, so from others: no script ever evaluates one. bash gets them quoted by
-// printf %q; zsh and fish quote what they insert themselves.
+// Lock names come from the store, so from other users: no script ever evaluates one. bash gets them quoted by printf
+// %q; zsh and fish quote what they insert themselves.
 #include "args.hpp"
 #include "exit_codes.hpp"
 #include "output.hpp"

@@ -1,4 +1,4 @@
-// holdfast ls and show: who holds what, and who waits.
+// holdfast ls and show: holders and waiters of locks.
 #include "args.hpp"
 #include "exit_codes.hpp"
 #include "json.hpp"

@@ -15,8 +15,8 @@ namespace holdfast::cli {
 
 namespace {
 
-// Text as roff takes it literally: its escape character, hyphens that may be copied, and no line that begins with a
-// request.
+// Text as roff takes it literally: its escape character, hyphens that may be copied, no line that begins with
+// a request.
 std::string roff(std::string_view text) {
   std::string out;
   for (const char c : text) {

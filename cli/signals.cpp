@@ -65,7 +65,7 @@ signal_inbox::signal_inbox() {
 }
 
 signal_inbox::~signal_inbox() {
-  // What nobody read was not for us any more: it must not end us now, after everything is in order.
+  // A signal left unread was not for us any more: it must not end us now, after everything is in order.
   while (next()) {
   }
   ::pthread_sigmask(SIG_SETMASK, &original_, nullptr);

@@ -73,8 +73,8 @@ result<progress> file_engine::await(const ticket& place, const call& limits) {
 result<look_result> file_engine::look(const ticket& place, std::uint32_t cookie,
                                       const call& limits) {
   entry& waiter = store().entry_at(where_of(place.handle));
-  locked_shard at{env_, shard_with(place.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
+  locked_shard shard{env_, shard_with(place.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
   look_result out;
   const auto is_waiting = [&] {
     return waiter.state == entry_state::waiting && is_at(waiter, place);
@@ -82,16 +82,16 @@ result<look_result> file_engine::look(const ticket& place, std::uint32_t cookie,
   if (is_waiting()) {
     record& in = store().record_at(waiter.record);
     const auto now = env_.time.now();
-    at.reap(in, now);
-    at.serve(in, now);
+    shard.reap(in, now);
+    shard.serve(in, now);
     while (waiter.prev != 0 && is_waiting()) {
       entry& before = store().entry_at(waiter.prev);
       if (is_alive(store().session_at(before.session), before.generation)) break;
-      at.drop_waiter(in, before);
+      shard.drop_waiter(in, before);
     }
     waiter.cookie = cookie;
-    if (is_waiting()) choose_monitored(at, in, waiter, env_.self.session, out);
-    at.after_change(in, now);
+    if (is_waiting()) choose_monitored(shard, in, waiter, env_.self.session, out);
+    shard.after_change(in, now);
     if (is_waiting()) return out;
   }
   out.done = true;
@@ -102,19 +102,19 @@ result<look_result> file_engine::look(const ticket& place, std::uint32_t cookie,
 result<void> file_engine::leave(const ticket& place, const call& limits) {
   if (is_forked()) return forked_error(store());
   entry& waiter = store().entry_at(where_of(place.handle));
-  locked_shard at{env_, shard_with(place.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked;
+  locked_shard shard{env_, shard_with(place.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked;
   if (waiter.state == entry_state::free || !is_at(waiter, place)) return {};
   record& in = store().record_at(waiter.record);
   const auto now = env_.time.now();
   if (waiter.state == entry_state::waiting) {
-    at.drop_waiter(in, waiter);
+    shard.drop_waiter(in, waiter);
   } else if (waiter.replaces != 0) {
-    at.end_upgrade(in, waiter, now);
+    shard.end_upgrade(in, waiter, now);
   } else if (!place.replacing) {  // what it replaced is gone, so the grant stays
-    at.drop_holder(in, waiter);
+    shard.drop_holder(in, waiter);
   }
-  at.after_change(in, now);
+  shard.after_change(in, now);
   return {};
 }
 

@@ -88,13 +88,13 @@ class file_engine final : public engine {
   result<entered> granted(const fast_entry& got, std::uint64_t handle, const request& ask) const;
   bool is_surely_busy(const request& ask, std::uint64_t memo) const noexcept;
   result<entered> enter_slowly(const request& ask, const call& limits);
-  std::optional<entered> find_known(locked_shard& at, record& in, const request& ask,
+  std::optional<entered> find_known(locked_shard& shard, record& in, const request& ask,
                                     bool in_any_mode = false);
-  result<entered> enter_queue(locked_shard& at, record& in, const request& ask);
+  result<entered> enter_queue(locked_shard& shard, record& in, const request& ask);
   entered granted(const entry& holder, std::string_view name, const owner_id& owner) const noexcept;
   entered waiting(const entry& waiter, const request& ask) const noexcept;
   bool is_new(std::uint64_t sequence) noexcept;
-  bool notes_are_of(const record& at, std::uint64_t word, std::uint64_t sequence) const noexcept;
+  bool notes_are_of(const record& in, std::uint64_t word, std::uint64_t sequence) const noexcept;
 
   std::optional<grant> delivered(const entry& waiter, const ticket& place) const noexcept;
   result<look_result> look(const ticket& place, std::uint32_t cookie, const call& limits);

@@ -38,12 +38,12 @@ bool file_engine::give_back_fast(record& in, const grant& held) noexcept {
 }
 
 result<void> file_engine::release_slowly(const grant& held, const call& limits) {
-  locked_shard at{env_, shard_with(held.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
+  locked_shard shard{env_, shard_with(held.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
   record* in = nullptr;
-  if (entry* holder = at.find_holder(held, in)) {
-    at.drop_holder(*in, *holder);
-    at.after_change(*in, env_.time.now());
+  if (entry* holder = shard.find_holder(held, in)) {
+    shard.drop_holder(*in, *holder);
+    shard.after_change(*in, env_.time.now());
     return {};
   }
   const bool is_record = (held.handle & entry_handle) == 0 && in != nullptr &&
@@ -127,16 +127,16 @@ bool file_engine::renew_fast(renewal& lease) noexcept {
 
 result<void> file_engine::renew_in_shard(renewal& lease, const call& limits) {
   const grant& held = *lease.held;
-  locked_shard at{env_, shard_with(held.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked;
+  locked_shard shard{env_, shard_with(held.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked;
   record* in = nullptr;
-  entry* found = at.find_holder(held, in);
+  entry* found = shard.find_holder(held, in);
   const auto now = env_.time.now();
   lease.answer = renewal::verdict::lost;
   if (found == nullptr) return {};
   if (to_count(now) > found->expires) {
-    at.drop_holder(*in, *found);
-    at.after_change(*in, now);
+    shard.drop_holder(*in, *found);
+    shard.after_change(*in, now);
     return {};
   }
   found->ttl = held.ttl.count();
@@ -154,19 +154,19 @@ result<void> file_engine::renew_in_shard(renewal& lease, const call& limits) {
 
 result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call& limits) {
   if (is_forked()) return forked_error(store());
-  locked_shard at{env_, shard_with(held.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
-  if (auto room = at.reserve(1); !room) return room.error();
+  locked_shard shard{env_, shard_with(held.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
+  if (auto room = shard.reserve(1); !room) return room.error();
   if ((held.handle & entry_handle) == 0) {
     record& in = store().record_at(where_of(held.handle));
     const std::uint64_t word = in.word.load(std::memory_order_acquire);
     if (tag_of(word) == word_tag::fast && in.incarnation == incarnation_of(held.handle))
-      at.inflate(in);
+      shard.inflate(in);
   }
   record* in = nullptr;
-  entry* holder = at.find_holder(held, in);
+  entry* holder = shard.find_holder(held, in);
   const auto now = env_.time.now();
-  if (holder == nullptr || at.is_gone(*holder, now)) return not_held_error(held.name);
+  if (holder == nullptr || shard.is_gone(*holder, now)) return not_held_error(held.name);
   const auto weight = weight_of(to);
   if (weight > holder->weight) {
     return not_done{errc::misconfigured,
@@ -180,9 +180,9 @@ result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call
     holder->flags = holder->flags & ~entry_fast;
   }
   is_new(held.owner.sequence);
-  at.resize(*in, *holder, weight, to);
+  shard.resize(*in, *holder, weight, to);
   const grant shrunk = granted(*holder, held.name, held.owner).granted;
-  at.after_change(*in, now);
+  shard.after_change(*in, now);
   return shrunk;
 }
 

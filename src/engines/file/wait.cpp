@@ -48,9 +48,9 @@ void wait_set::sleep(const environment& env, futex_word& own, std::uint32_t seen
   }
 }
 
-void choose_monitored(locked_shard& at, const record& in, entry& waiter, std::uint32_t self,
+void choose_monitored(locked_shard& shard, const record& in, entry& waiter, std::uint32_t self,
                       look_result& out) noexcept {
-  mapping& store = at.store();
+  mapping& store = shard.store();
   const auto monitor = [&](std::uint32_t session) {
     if (session != self && out.count < out.sessions.size()) out.sessions[out.count++] = session;
   };

@@ -56,7 +56,7 @@ struct look_result {
 
 // Whom a waiter or watcher must monitor now: the first in the queue and watchers all holders, every other waiter the
 // one before it. A client does not monitor its own session: they die together. REQUIRES: the dead were reaped just now.
-void choose_monitored(locked_shard& at, const record& in, entry& waiter, std::uint32_t self,
+void choose_monitored(locked_shard& shard, const record& in, entry& waiter, std::uint32_t self,
                       look_result& out) noexcept;
 
 // What a stop_callback does to a sleeping thread.

@@ -186,7 +186,7 @@ struct alignas(64) entry {
   alignas(64) cell<std::int64_t> since;  // nanoseconds of the steady clock, as are the next two
   cell<std::int64_t> expires, ttl;
   cell<std::uint64_t> fast_word;  // what it was made from
-  std::uint64_t monitors;         // a waiter: a serial, or additions | monitors_holders
+  std::uint64_t monitors;  // a waiter: the serial of an entry, or additions | monitors_holders
   cell<lock_mode> mode;
   std::int32_t priority;
   offset next, prev;

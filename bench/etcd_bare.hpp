@@ -1,8 +1,8 @@
-// etcd without us: the two transactions of a lock and nothing else, on our transport and on gRPC C++; and the lock that
-// everybody knows, which watches its predecessor from the revision at which it saw it.
+// etcd without us: the two transactions of a lock and nothing else, on our transport and on gRPC C++; and the usual
+// recipe for a lock, which watches its predecessor from the revision at which it saw it.
 #pragma once
 
-#include "stage.hpp"
+#include "harness.hpp"
 
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
@@ -27,7 +27,7 @@ namespace rpc = holdfast::engines::etcd::rpc;
 
 // ---------------------------------------------------------------- requests
 
-// Creates the key if nobody has it.
+// Creates the key if it is absent.
 inline rpc::TxnRequest creating(const std::string& key, std::int64_t lease) {
   rpc::TxnRequest ask;
   auto& absent = *ask.add_compare();
@@ -57,7 +57,7 @@ constexpr auto txn_method = "/etcdserverpb.KV/Txn";
 template <class Client>
 void bare_pair(Client& client, const std::string& key, std::int64_t lease) {
   const auto made = client.txn(creating(key, lease));
-  if (!made.succeeded()) throw std::runtime_error("Somebody else has " + key + ".");
+  if (!made.succeeded()) throw std::runtime_error("Another client has " + key + ".");
   client.txn(deleting(key, made.header().revision()));
 }
 
@@ -184,7 +184,7 @@ class deletion_watch final : holdfast::grpc::stream_listener {
   holdfast::grpc::channel::stream_id stream_;
 };
 
-// A key in the line; while another was created before it, watch the one just before from the revision at which it was
+// A key in the queue; while another was created before it, watch the one just before from the revision at which it was
 // seen. Here as everywhere it is the watch that costs, not the client: the server serves a watch that begins in its
 // past every 100 ms.
 class recipe_lock {
@@ -197,14 +197,14 @@ class recipe_lock {
 
   void lock() {
     auto ask = creating(key_, client_.lease());
-    *ask.add_success()->mutable_request_range() = line();
+    *ask.add_success()->mutable_request_range() = queue_range();
     const auto made = client_.txn(ask);
     if (!made.succeeded()) throw std::runtime_error("It is locked by ourselves.");
     const auto mine = made.header().revision();
     auto before = predecessor(made.responses(1).response_range(), mine);
     for (auto seen = mine; before;) {
       watch_.wait(*before, seen);
-      const auto now = client_.call<rpc::RangeResponse>("/etcdserverpb.KV/Range", line());
+      const auto now = client_.call<rpc::RangeResponse>("/etcdserverpb.KV/Range", queue_range());
       seen = now.header().revision();
       before = predecessor(now, mine);
     }
@@ -216,7 +216,7 @@ class recipe_lock {
   }
 
  private:
-  rpc::RangeRequest line() const {
+  rpc::RangeRequest queue_range() const {
     rpc::RangeRequest ask;
     ask.set_key(name_ + "/");
     ask.set_range_end(name_ + "0");
@@ -225,10 +225,10 @@ class recipe_lock {
   }
   static std::optional<std::string> predecessor(const rpc::RangeResponse& all, std::int64_t mine) {
     const rpc::KeyValue* last = nullptr;
-    for (const auto& one : all.kvs())
-      if (one.create_revision() < mine &&
-          (last == nullptr || one.create_revision() > last->create_revision()))
-        last = &one;
+    for (const auto& entry : all.kvs())
+      if (entry.create_revision() < mine &&
+          (last == nullptr || entry.create_revision() > last->create_revision()))
+        last = &entry;
     if (last == nullptr) return std::nullopt;
     return last->key();
   }

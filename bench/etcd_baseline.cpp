@@ -206,7 +206,7 @@ int main(int argc, char** argv) try {
   }
   if (argc == 4 && first == "contend-recipe") {
     recipe_lock lock{static_cast<std::uint16_t>(std::stoi(argv[3])), "recipe"};
-    contend(open_board(argv[2]), lock);
+    contend(open_shared_state(argv[2]), lock);
     return 0;
   }
   bool json = false;

@@ -4,8 +4,8 @@
 // other, and the median of the rounds' ratios is shown. Always exits with 0: a time is a measurement, not a test.
 //
 //   file_baseline [--json]
+#include "harness.hpp"
 #include "report.hpp"
-#include "stage.hpp"
 
 #include <holdfast/holdfast.hpp>
 
@@ -39,7 +39,7 @@ void make_robust(pthread_mutex_t& lock) {
 }
 
 void uncontended(const folder& where, std::vector<finding>& out) {
-  auto& bare = open_board(where.path()).bare;
+  auto& bare = open_shared_state(where.path()).bare;
   make_robust(bare);
   const int file = ::open((where.path() + "/flock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) fail("The file for flock cannot be created");
@@ -72,14 +72,14 @@ void uncontended(const folder& where, std::vector<finding>& out) {
 
 // ---------------------------------------------------------------- hand-off between two processes
 
-void leave_result(board& shared, const handoff_clock& times, bool first) {
+void leave_result(shared_state& shared, const handoff_clock& times, bool first) {
   if (!first) return;
   shared.p50 = times.p50();
   shared.handoffs = times.count();
 }
 
 // One side of the bare ping-pong: waits for its turn, gives it to the other.
-void ping_pong(board& shared, bool first) {
+void ping_pong(shared_state& shared, bool first) {
   handoff_clock times{shared.released_at};
   times.asked();
   while (!shared.stop) {
@@ -94,13 +94,13 @@ void ping_pong(board& shared, bool first) {
     futex_wake(shared.turn);
     times.asked();
   }
-  ++shared.turn;  // nobody may sleep on
+  ++shared.turn;  // so that the other side does not sleep on
   futex_wake(shared.turn);
   leave_result(shared, times, first);
 }
 
-// One side of the same with our lock: whoever asks again queues behind the other.
-void lock_pong(board& shared, holdfast::mutex& lock, bool first) {
+// One side of the same with our lock: a side that asks again queues behind the other.
+void lock_pong(shared_state& shared, holdfast::mutex& lock, bool first) {
   handoff_clock times{shared.released_at};
   const std::int32_t me = first ? 1 : 2;
   while (!shared.stop) {
@@ -114,20 +114,20 @@ void lock_pong(board& shared, holdfast::mutex& lock, bool first) {
 
 // The p50 of a hand-off in ns while two processes of those roles play.
 double two_processes(const folder& where, const char* first, const char* second) {
-  auto& shared = open_board(where.path());
+  auto& shared = open_shared_state(where.path());
   shared.stop = false;
   shared.turn = 0;
   shared.ready = 0;
-  process one{first, where};
-  process two{second, where};
+  process ping{first, where};
+  process pong{second, where};
   wait_until([&] { return shared.ready == 2; });
   std::this_thread::sleep_for(200ms);
   shared.stop = true;
-  one.wait();
-  two.wait();
+  ping.wait();
+  pong.wait();
   const double p50 = shared.p50;
   if (shared.handoffs == 0) throw std::runtime_error("The two processes never met at the lock.");
-  ::munmap(&shared, sizeof(board));
+  ::munmap(&shared, sizeof(shared_state));
   return p50;
 }
 
@@ -146,7 +146,7 @@ void handoff(const folder& where, std::vector<finding>& out) {
 // ---------------------------------------------------------------- a killed holder
 
 void takeover(const folder& where, std::vector<finding>& out) {
-  auto& shared = open_board(where.path());
+  auto& shared = open_shared_state(where.path());
   const auto client = holdfast::client::open(where.store());
   std::vector<double> times;
   for (int i = 0; i < 20; ++i) {
@@ -163,7 +163,7 @@ void takeover(const folder& where, std::vector<finding>& out) {
     times.push_back(static_cast<double>(shared.acquired_at - killed_at));
     waiter.wait();
   }
-  ::munmap(&shared, sizeof(board));
+  ::munmap(&shared, sizeof(shared_state));
   const auto worst = *std::max_element(times.begin(), times.end());
   out.push_back({"SIGKILL of the holder until the waiter has it",
                  fmt::format("p50 {:.0f} us, max {:.0f} us", median(times) / 1e3, worst / 1e3),
@@ -199,8 +199,8 @@ void local(const folder& where, std::vector<finding>& out) {
     if (me == 0) p50 = times.p50();
   };
   {
-    const std::jthread one{play, 0};
-    const std::jthread two{play, 1};
+    const std::jthread first{play, 0};
+    const std::jthread second{play, 1};
     std::this_thread::sleep_for(500ms);
     stop = true;
   }
@@ -211,7 +211,7 @@ void local(const folder& where, std::vector<finding>& out) {
 // ---------------------------------------------------------------- roles and output
 
 int play_role(std::string_view role, const std::string& path) {
-  auto& shared = open_board(path);
+  auto& shared = open_shared_state(path);
   if (role == "ping" || role == "pong") {
     ++shared.ready;
     ping_pong(shared, role == "ping");

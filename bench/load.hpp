@@ -1,7 +1,7 @@
 // The loads that are put on every store, and on what it is compared with.
 #pragma once
 
-#include "stage.hpp"
+#include "harness.hpp"
 
 #include <holdfast/holdfast.hpp>
 
@@ -21,15 +21,15 @@ inline double pairs_per_second(unsigned n, nanoseconds time,
                                const std::function<std::function<void()>(unsigned)>& make) {
   std::vector<std::function<void()>> bodies;
   for (unsigned i = 0; i < n; ++i) bodies.push_back(make(i));
-  for (auto& one : bodies) one();  // connected, and known to the server
+  for (auto& body : bodies) body();  // connected, and known to the server
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> done{0};
   const auto begin = now();
   std::vector<std::jthread> threads;
-  for (auto& one : bodies)
+  for (auto& body : bodies)
     threads.emplace_back([&] {
       std::uint64_t mine = 0;
-      for (; !stop.load(std::memory_order_relaxed); ++mine) one();
+      for (; !stop.load(std::memory_order_relaxed); ++mine) body();
       done += mine;
     });
   std::this_thread::sleep_for(time);
@@ -79,9 +79,9 @@ inline double our_coroutines(const holdfast::client& client, unsigned n, nanosec
 
 // ---------------------------------------------------------------- one name, many processes
 
-// A contender's life: takes what `lock` and `unlock` are about again and again, and counts on the board.
+// A contender's life: locks and unlocks again and again, and counts in the shared state.
 template <class Lock>
-void contend(board& shared, Lock& lock) {
+void contend(shared_state& shared, Lock& lock) {
   const auto me = static_cast<std::int32_t>(::getpid());
   handoff_clock times{shared.released_at};
   ++shared.ready;
@@ -95,21 +95,21 @@ void contend(board& shared, Lock& lock) {
     times.let_go();
     lock.unlock();
   }
-  times.note_on(shared);
+  times.add_to(shared);
 }
 
 // The role of that name, for main().
 inline void contend_with_ours(const std::string& path, const std::string& url) {
   holdfast::mutex lock{holdfast::client::open(url, {.handoff_limit = 0}), "contended"};
-  contend(open_board(path), lock);
+  contend(open_shared_state(path), lock);
 }
 
 struct contention {
   double handoffs = 0;  // in the window
   double per_second = 0;
-  double changes_per_second =
-      0;                    // of the holder; fewer where the same one may have it again and again
-  double p50 = 0, p99 = 0;  // ns from letting go to having, of those who waited already
+  // Of the holder; fewer where one contender may have it again and again.
+  double changes_per_second = 0;
+  double p50 = 0, p99 = 0;  // ns from letting go to having, of contenders that waited already
 };
 
 // `n` processes of that role fight for one name; `begin` and `end` are called around the window that counts.
@@ -117,11 +117,11 @@ inline contention measure_contention(unsigned n, const char* role, const std::st
                                      nanoseconds window, const std::function<void()>& begin = {},
                                      const std::function<void()>& end = {}) {
   const folder where;
-  auto& shared = open_board(where.path());
+  auto& shared = open_shared_state(where.path());
   std::list<process> all;
   for (unsigned i = 0; i < n; ++i) all.emplace_back(role, where, url);
   wait_until([&] { return shared.ready == n; });
-  wait_until([&] { return shared.handoffs >= 2 * n; });  // past the start: everybody is in the line
+  wait_until([&] { return shared.handoffs >= 2 * n; });  // past the start: all are queued
   if (begin) begin();
   const auto started = now();
   const auto before = shared.handoffs.load(), changed = shared.changes.load();
@@ -133,15 +133,16 @@ inline contention measure_contention(unsigned n, const char* role, const std::st
   out.changes_per_second = static_cast<double>(shared.changes - changed) * 1e9 / took;
   if (end) end();
   shared.stop = true;
-  for (auto& one : all) one.wait();
-  std::vector<float> times{shared.times.begin(),
-                           shared.times.begin() + std::min<std::ptrdiff_t>(shared.noted, 1 << 20)};
+  for (auto& contender : all) contender.wait();
+  std::vector<float> times{
+      shared.times.begin(),
+      shared.times.begin() + std::min<std::ptrdiff_t>(shared.time_count, 1 << 20)};
   std::sort(times.begin(), times.end());
   if (!times.empty()) {
     out.p50 = static_cast<double>(times[times.size() / 2]);
     out.p99 = static_cast<double>(times[times.size() * 99 / 100]);
   }
-  ::munmap(&shared, sizeof(board));
+  ::munmap(&shared, sizeof(shared_state));
   return out;
 }
 

@@ -1,8 +1,8 @@
-// MariaDB without us: the two statements of an uncontended lock in a bare loop over Connector/C, and the lock that
-// everybody writes first, which asks every 50 ms. The texts are those that our engine sends, as the server logged them.
+// MariaDB without us: the two statements of an uncontended lock in a bare loop over Connector/C, and the usual first
+// attempt at a lock, which asks every 50 ms. The texts are those that our engine sends, as the server logged them.
 #pragma once
 
-#include "stage.hpp"
+#include "harness.hpp"
 
 #include <holdfast/holdfast.hpp>
 
@@ -56,7 +56,7 @@ struct pair_texts {
   std::string acquire, release;
 };
 
-// Looks over a client's shoulder, by means of the server's log. Needs an administrator.
+// Has the server log what a client sends for a pair. Needs an administrator.
 inline void log_a_pair(const std::string& url) {
   sql_client admin{url};
   admin.run("SET GLOBAL log_output='TABLE', GLOBAL general_log=ON");

@@ -1,7 +1,6 @@
 // The mysql engine against its own two statements in a bare loop, and against the lock that polls, on the same server.
 //
-// As in file_baseline, ratios count and the median of the rounds is shown. The server syncs every commit, as it does by
-// default.
+// As in file_baseline, ratios count and the median of the rounds is shown. The server syncs every commit, its default.
 //
 //   mysql_baseline [--json] [mysql://root@127.0.0.1:PORT/DATABASE]     starts a server of its own unless given one
 #include "load.hpp"
@@ -91,7 +90,7 @@ void contended(const std::string& url, std::vector<finding>& out) {
                                ours.p50 / 1e6, ours.p99 / 1e6),
                    statements[n], std::nullopt, ""});
     if (n != 32) continue;
-    // Whoever polls takes it again and again while the others sleep; only what reached another one is a hand-off.
+    // A client that polls takes it again and again while the others sleep; only what reached another is a hand-off.
     const auto polling = measure_contention(n, "contend-polling", url, window);
     out.push_back({"hand-offs, 32 processes / a loop that asks every 50 ms",
                    fmt::format("{:.0f} / {:.0f} per second", ours.changes_per_second,
@@ -113,7 +112,7 @@ int main(int argc, char** argv) try {
   }
   if (argc == 4 && first == "contend-polling") {
     bare_lock lock{argv[3], logged_pair(argv[3]), "polled"};
-    contend(open_board(argv[2]), lock);
+    contend(open_shared_state(argv[2]), lock);
     return 0;
   }
   bool json = false;

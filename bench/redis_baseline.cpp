@@ -187,18 +187,18 @@ void held(const target& at, std::vector<finding>& out) {
                  fmt::format("{} in a ttl of 6 s, {:.1f} ms in the server each", used.calls,
                              used.us_per_call / 1e3),
                  static_cast<double>(used.calls) / 3, 1.34, ""});
-  for (auto& one : leases)
-    if (!one.valid()) std::puts("A lease was lost.");
+  for (auto& lease : leases)
+    if (!lease.valid()) std::puts("A lease was lost.");
 }
 
 // ---------------------------------------------------------------- the server's own speed
 
 // redis-benchmark with the very commands that a pair of ours sends, as MONITOR shows them, on random names.
-struct monitored {
+struct logged_command {
   std::vector<std::string> words;
 };
 
-std::vector<monitored> watch_a_pair(const target& at) {
+std::vector<logged_command> log_pair_commands(const target& at) {
   plain_client watcher{at};
   const auto client = holdfast::client::open(at.url());
   holdfast::mutex lock{client, "__rand_int__"};
@@ -211,20 +211,20 @@ std::vector<monitored> watch_a_pair(const target& at) {
   holdfast::mutex{client, "after"}.lock();
   watcher.run({"CONFIG", "SET", "slowlog-log-slower-than", "10000"});
   const auto log = watcher.run({"SLOWLOG", "GET", "20"});
-  std::vector<monitored> out;
+  std::vector<logged_command> out;
   for (std::size_t i = log->elements; i-- > 0;) {
     const auto* words = log->element[i]->element[3];
-    monitored one;
+    logged_command command;
     for (std::size_t k = 0; k < words->elements; ++k)
-      one.words.emplace_back(words->element[k]->str, words->element[k]->len);
-    if (one.words[0] == "EVALSHA" && one.words[3].ends_with("__rand_int__"))
-      out.push_back(std::move(one));
+      command.words.emplace_back(words->element[k]->str, words->element[k]->len);
+    if (command.words[0] == "EVALSHA" && command.words[3].ends_with("__rand_int__"))
+      out.push_back(std::move(command));
   }
   return out;
 }
 
 void server_speed(const target& at, double coroutines, std::vector<finding>& out) {
-  const auto seen = watch_a_pair(at);
+  const auto seen = log_pair_commands(at);
   if (seen.size() < 2) return;
   double seconds_per_pair = 0;
   for (std::size_t i = 0; i < 2; ++i) {

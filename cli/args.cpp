@@ -99,10 +99,11 @@ void add_command(CLI::App& root, const command& row) {
     if (optional) word = word.substr(1, word.size() - 2);
     app->add_option(std::string{word})->required(!optional)->type_size(1)->expected(1);
   }
-  for (const auto& one : row.flags) add(*app, one);
-  for (const auto& one : row.flags)
-    if (!one.excludes.empty())
-      app->get_option(std::string{one.name})->excludes(app->get_option(std::string{one.excludes}));
+  for (const auto& option : row.flags) add(*app, option);
+  for (const auto& option : row.flags)
+    if (!option.excludes.empty())
+      app->get_option(std::string{option.name})
+          ->excludes(app->get_option(std::string{option.excludes}));
   add(*app, common_flags().front());
 }
 

@@ -23,7 +23,7 @@ class usage_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where a holdfast inside `run` looks for the password that stood in the address outside. Nobody sets it but the user.
+// Where a holdfast inside `run` looks for the password that stood in the address outside. Only the user sets it.
 inline constexpr auto withheld_password = "HOLDFAST_STORE_PASSWORD";
 
 class arguments {

@@ -20,9 +20,9 @@ namespace {
 bool confirmed(const client& store, const std::string& name) {
   const auto lock = store.inspect(name).value();
   std::string question;
-  for (const auto& who : lock.holders)
-    question += fmt::format("{} holds it for {}{}\n", process_of(who), brief(who.age),
-                            who.label.empty() ? "" : fmt::format(" ({})", who.label));
+  for (const auto& holder : lock.holders)
+    question += fmt::format("{} holds it for {}{}\n", process_of(holder), brief(holder.age),
+                            holder.label.empty() ? "" : fmt::format(" ({})", holder.label));
   // Printed line by line: printable() would take the line ends for control characters.
   for (std::size_t begin = 0; begin < question.size();) {
     const auto end = question.find('\n', begin);
@@ -52,7 +52,7 @@ int break_lock(const arguments& args) {
   if (args.has("--json")) {
     print(broken_json(name, holders));
   } else if (holders == 0) {
-    print(fmt::format("Nobody held \"{}\".\n", printable(name)));
+    print(fmt::format("The lock \"{}\" was not held.\n", printable(name)));
   } else {
     print(fmt::format("Taken away: {} {} lost \"{}\".\n", holders,
                       holders == 1 ? "holder" : "holders", printable(name)));

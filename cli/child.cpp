@@ -84,11 +84,11 @@ struct launch {
   int terminal;
   int when_orphaned;
   pid_t parent;
-  int error_line;
+  int error_pipe;
   guard_process* guard;
 };
 
-[[noreturn]] void become(const launch& plan) noexcept {
+[[noreturn]] void exec_child(const launch& plan) noexcept {
   ::setpgid(0, 0);
   // From here, and not from our parent: the command must not run a moment without its guard.
   plan.guard->watch(::getpid());
@@ -103,7 +103,7 @@ struct launch {
   // A script without a #! line: shells run it themselves, and so does execvp.
   if (errno == ENOEXEC) ::execve("/bin/sh", plan.shell_words, plan.variables);
   const int error = errno;
-  [[maybe_unused]] const auto written = ::write(plan.error_line, &error, sizeof error);
+  [[maybe_unused]] const auto written = ::write(plan.error_pipe, &error, sizeof error);
   ::_exit(exit_code::not_executable);
 }
 
@@ -158,9 +158,8 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
   const pid_t pid = ::fork();
   if (pid < 0)
     throw std::system_error(errno, std::generic_category(), "A process cannot be started");
-  if (pid == 0) become(plan);
-  ::setpgid(pid,
-            pid);  // the child does so as well: whoever comes first, the group exists from here on
+  if (pid == 0) exec_child(plan);
+  ::setpgid(pid, pid);  // the child does so as well: either way the group exists from here on
   error_out.close();
   int error = 0;
   if (::read(error_in.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
@@ -172,16 +171,15 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
 
 namespace {
 
-// Does any process of the group still run? A dead one that nobody has buried yet does not count: in many containers
-// nobody ever does.
+// Does any process of the group still run? A zombie does not count: in many containers process 1 never reaps it.
 bool group_runs(pid_t group) {
   if (!group_exists(group)) return false;
   std::error_code ignored;
-  for (const auto& one : std::filesystem::directory_iterator{"/proc", ignored}) {
-    if (one.path().filename().string().find_first_not_of("0123456789") != std::string::npos)
+  for (const auto& process : std::filesystem::directory_iterator{"/proc", ignored}) {
+    if (process.path().filename().string().find_first_not_of("0123456789") != std::string::npos)
       continue;
     std::string stat;
-    std::getline(std::ifstream{one.path() / "stat"}, stat);
+    std::getline(std::ifstream{process.path() / "stat"}, stat);
     std::istringstream rest{stat.substr(std::min(stat.rfind(')') + 1, stat.size()))};
     char state = 'X';
     pid_t parent = 0, of = 0;
@@ -206,8 +204,8 @@ bool end_group(pid_t group, std::chrono::nanoseconds grace) {
   return ended_by(in(std::chrono::seconds{1}));
 }
 
-// The store may take the dead one's session for alive a moment longer; after some seconds it notices the death itself.
-void give_back_for_the_dead(const guard_process::place& lock, const owner_id& owner) {
+// The store may take the parent's session for alive a moment longer; after some seconds it notices the death itself.
+void give_back_for_killed_parent(const guard_process::lock_address& lock, const owner_id& owner) {
   const auto deadline = in(std::chrono::seconds{3});
   while (std::chrono::steady_clock::now() < deadline) {
     const auto done = give_back(lock.store, lock.name, owner, std::chrono::seconds{1});
@@ -219,30 +217,30 @@ void give_back_for_the_dead(const guard_process::place& lock, const owner_id& ow
 }  // namespace
 
 // The guard's whole life. It is a fork of a process that had one thread, so it may do what any program may.
-void guard_process::stand_guard(int line, duty what, std::chrono::nanoseconds grace,
-                                const std::string& warning, const place& lock) noexcept {
+void guard_process::run_guard(int messages, duty what, std::chrono::nanoseconds grace,
+                              const std::string& warning, const lock_address& lock) noexcept {
   ::setpgid(0, 0);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::prctl(PR_SET_NAME, "holdfast-guard");
-  // Whoever reads our output must see its end when holdfast ends. Sockets must not get these numbers.
-  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  ::dup2(nothing, STDIN_FILENO);
-  ::dup2(nothing, STDOUT_FILENO);
+  // A reader of our output must see its end when holdfast ends. Sockets must not get these numbers.
+  const int dev_null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ::dup2(dev_null, STDIN_FILENO);
+  ::dup2(dev_null, STDOUT_FILENO);
   pid_t group = 0;
   owner_id owner{};
-  message said{};
-  while (::read(line, &said, sizeof said) == static_cast<ssize_t>(sizeof said)) {
-    if (said.about_owner) {
-      owner = said.owner;
+  message received{};
+  while (::read(messages, &received, sizeof received) == static_cast<ssize_t>(sizeof received)) {
+    if (received.about_owner) {
+      owner = received.owner;
     } else {
-      group = said.group;
+      group = received.group;
     }
   }
   if (what == duty::end_the_group) {
     const bool ended = group <= 0 || end_group(group, grace);
-    if (ended && owner != owner_id{}) give_back_for_the_dead(lock, owner);
+    if (ended && owner != owner_id{}) give_back_for_killed_parent(lock, owner);
   } else if (group > 0) {
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, warning.data(), warning.size());
   }
@@ -250,7 +248,7 @@ void guard_process::stand_guard(int line, duty what, std::chrono::nanoseconds gr
 }
 
 guard_process::guard_process(duty what, std::chrono::nanoseconds grace, std::string warning,
-                             place lock) {
+                             lock_address lock) {
   warning = fmt::format("holdfast: warning: {}\n", printable(warning));
   auto [read_end, write_end] = make_pipe();
   pid_ = ::fork();
@@ -258,24 +256,24 @@ guard_process::guard_process(duty what, std::chrono::nanoseconds grace, std::str
     throw std::system_error(errno, std::generic_category(), "A process cannot be started");
   if (pid_ == 0) {
     write_end.close();
-    stand_guard(read_end.get(), what, grace, warning, lock);
+    run_guard(read_end.get(), what, grace, warning, lock);
   }
-  line_ = std::move(write_end);
+  pipe_ = std::move(write_end);
 }
 
 guard_process::~guard_process() {
   dismiss();
-  take_back();
-  line_.close();
+  forget_grant();
+  pipe_.close();
   ::waitpid(pid_, nullptr, 0);
 }
 
 void guard_process::watch(pid_t group) noexcept { send({group, false, {}}); }
 
-void guard_process::entrust(const owner_id& owner) noexcept { send({0, true, owner}); }
+void guard_process::release_if_killed(const owner_id& owner) noexcept { send({0, true, owner}); }
 
 void guard_process::send(const message& what) noexcept {
-  [[maybe_unused]] const auto written = ::write(line_.get(), &what, sizeof what);
+  [[maybe_unused]] const auto written = ::write(pipe_.get(), &what, sizeof what);
 }
 
 std::chrono::steady_clock::time_point in(std::chrono::nanoseconds length) noexcept {

@@ -16,7 +16,7 @@
 
 namespace holdfast::cli {
 
-// A program that can be executed: looked up before anybody waits for a lock.
+// A program that can be executed: looked up before waiting for a lock.
 struct program {
   std::string path;
   std::vector<std::string> words;  // the first is the name it was called by
@@ -48,11 +48,11 @@ pid_t start(const program& what, const environment& changes, const signal_inbox&
 class guard_process {
  public:
   enum class duty { end_the_group, warn };
-  // Where the lock is, for entrust().
-  struct place {
+  // Where the lock is, for release_if_killed().
+  struct lock_address {
     std::string store, name;
   };
-  guard_process(duty what, std::chrono::nanoseconds grace, std::string warning, place lock);
+  guard_process(duty what, std::chrono::nanoseconds grace, std::string warning, lock_address lock);
   ~guard_process();
   guard_process(const guard_process&) = delete;
   guard_process& operator=(const guard_process&) = delete;
@@ -61,8 +61,8 @@ class guard_process {
   void dismiss() noexcept { watch(0); }  // the group has ended, or needs no guard any more
   // When we are killed, and the group has ended, this owner's grant is given back, for stores that would need seconds
   // to notice our end. Takes effect with duty::end_the_group only: a command that goes on may believe in its lock.
-  void entrust(const owner_id& owner) noexcept;
-  void take_back() noexcept { entrust({}); }
+  void release_if_killed(const owner_id& owner) noexcept;
+  void forget_grant() noexcept { release_if_killed({}); }
 
  private:
   struct message {
@@ -71,9 +71,9 @@ class guard_process {
     owner_id owner;
   };
   void send(const message& what) noexcept;
-  [[noreturn]] static void stand_guard(int line, duty what, std::chrono::nanoseconds grace,
-                                       const std::string& warning, const place& lock) noexcept;
-  descriptor line_;
+  [[noreturn]] static void run_guard(int messages, duty what, std::chrono::nanoseconds grace,
+                                     const std::string& warning, const lock_address& lock) noexcept;
+  descriptor pipe_;
   pid_t pid_ = -1;
 };
 

@@ -29,10 +29,9 @@ std::vector<command> running() {
        "CMD runs in a process group of its own. Signals are passed on to the whole group, and CMD "
        "finds its fencing token in HOLDFAST_TOKEN, the name in HOLDFAST_LOCK and the store in "
        "HOLDFAST_STORE (without its password; password_file and password_env are handed on). "
-       "Should the lock "
-       "be lost (the store says so, or it could not be renewed in time), the group gets SIGTERM at "
-       "once, SIGKILL after the grace, and the exit code is 76. Should holdfast itself be killed, "
-       "the group is ended as well, and the lock is given back.",
+       "Should the lock be lost (the store says so, or it could not be renewed in time), the "
+       "group gets SIGTERM at once, SIGKILL after the grace, and the exit code is 76. Should "
+       "holdfast itself be killed, the group is ended as well, and the lock is given back.",
        {{"--shared", "", "hold it together with other --shared holders, as a reader", "",
          "--permits"},
         {"--permits", "K/N", "take K of the N permits of a semaphore (just N: one of N)"},
@@ -40,7 +39,7 @@ std::vector<command> running() {
         {"--no-wait", "", "exit with 75 at once when it is held by others", "", "--wait"},
         ttl,
         {"--max-hold", "DURATION", "give the lock up, as lost, after holding it this long"},
-        {"--priority", "NUMBER", "higher goes first among those who wait (default 0)"},
+        {"--priority", "NUMBER", "higher goes first among the waiters (default 0)"},
         label,
         {"--on-lost", "WHAT", "when the lock is lost: kill the command (default) or only warn",
          "kill|warn"},
@@ -58,8 +57,7 @@ std::vector<command> running() {
        "Waits to become the leader of NAME and runs CMD as long as it is. When the leadership is "
        "lost, CMD's process group is ended (SIGTERM, SIGKILL after the grace) and holdfast stands "
        "for election again. When CMD ends by itself, holdfast resigns and exits with its exit "
-       "code. "
-       "CMD finds its term in HOLDFAST_TOKEN.",
+       "code. CMD finds its term in HOLDFAST_TOKEN.",
        {{"--value", "TEXT",
          "what the others see of the leader, such as its address; at most 64 bytes"},
         ttl,
@@ -76,7 +74,7 @@ std::vector<command> latches() {
       {"latch set",
        "NAME N",
        "create a latch that opens after N counts, or start it anew",
-       "A latch is a number that goes down to zero, and lets everybody through from then on.",
+       "A latch is a number that goes down to zero, and lets all waiters through from then on.",
        {json},
        {{"holdfast latch set tiles 4", "four workers are about to start"}},
        &latch_set},
@@ -113,14 +111,13 @@ std::vector<command> looking() {
        "show one lock: its holders, and its waiters in the order of service",
        "",
        {json},
-       {{"holdfast show backup", "who has it, and who is next?"}},
+       {{"holdfast show backup", "its holder, and the next in the queue"}},
        &show},
       {"top",
        "[PREFIX]",
        "watch the locks live",
        "The busiest locks first, redrawn until you press q. Prints a plain snapshot when the "
-       "output is "
-       "no terminal.",
+       "output is no terminal.",
        {{"--interval", "DURATION", "time between two looks (default 1s)"},
         {"--count", "N", "end after N looks"}},
        {{"holdfast top", ""}, {"holdfast top --count 3 > locks.txt", ""}},
@@ -128,10 +125,9 @@ std::vector<command> looking() {
       {"break",
        "NAME",
        "take a lock away from its holders",
-       "Ends every grant of NAME, whoever has it, and raises the fence, so that late writes with "
-       "an "
-       "old token can be refused. The holders learn that they have lost it; the first waiter gets "
-       "it.",
+       "Ends every grant of NAME, whichever client has it, and raises the token, so that late "
+       "writes with an old one can be refused. The holders learn that they have lost it; the "
+       "first waiter gets it.",
        {{"--yes", "", "do not ask; needed when there is no terminal to ask on"}, json},
        {{"holdfast break backup", "after its holder hung, and you made sure it does no harm"}},
        &break_lock},
@@ -147,12 +143,9 @@ std::vector<command> looking() {
        "",
        "check the real server: is it set up so that locks are safe?",
        "Looks at the server behind the store (its version, role, eviction policy, persistence, "
-       "rights, "
-       "clock and more), changes nothing, and says what each thing means for locks, the worst "
-       "first. "
-       "Exits with 78 when something is bad, and with 0 when there are only warnings and notes. "
-       "What "
-       "the server refuses to tell is a note.",
+       "rights, clock and more), changes nothing, and says what each thing means for locks, the "
+       "worst first. Exits with 78 when something is bad, and with 0 when there are only warnings "
+       "and notes. What the server refuses to tell is a note.",
        {json},
        {{"holdfast doctor --store redis://redis.example/", ""},
         {"holdfast doctor --json | jq -r '.findings[] | select(.level == \"bad\") | .sentence'",
@@ -176,10 +169,8 @@ std::vector<command> tools() {
        "",
        "measure this store",
        "Lock and unlock pairs without contention, with many threads and coroutines, re-entry, "
-       "hand-off "
-       "between threads and between processes with its fairness and growth, and the cost of "
-       "renewals. "
-       "Uses lock names below holdfast-bench/ and leaves nothing behind.",
+       "hand-off between threads and between processes with its fairness and growth, and the cost "
+       "of renewals. Uses lock names below holdfast-bench/ and leaves nothing behind.",
        {{"--only", "WHICH", "one measurement only",
          "uncontended|threads|coroutines|reentry|local|processes|renewals"},
         {"--seconds", "S", "time for each line of the result (default 1)"},

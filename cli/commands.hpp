@@ -26,10 +26,10 @@ struct example {
 };
 
 struct command {
-  std::string_view name;        // "run", "latch set"
-  std::string_view parameters;  // "NAME [K]": those in brackets may be left out
-  std::string_view summary;     // one line, no full stop
-  std::string_view story;       // paragraphs separated by newlines
+  std::string_view name;         // "run", "latch set"
+  std::string_view parameters;   // "NAME [K]": those in brackets may be left out
+  std::string_view summary;      // one line, no full stop
+  std::string_view description;  // paragraphs separated by newlines
   std::vector<flag> flags;
   std::vector<example> examples;
   int (*act)(const arguments&);  // returns the exit code

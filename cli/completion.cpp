@@ -1,7 +1,7 @@
 // holdfast completion: scripts for bash, zsh and fish, from the table of commands.
 //
-// Lock names come from the store, so from others: no script ever evaluates one. bash gets them quoted by
-// printf %q; zsh and fish quote what they insert themselves.
+// Lock names come from the store, so from other users: no script ever evaluates one. bash gets them quoted by printf
+// %q; zsh and fish quote what they insert themselves.
 #include "args.hpp"
 #include "exit_codes.hpp"
 #include "output.hpp"
@@ -29,7 +29,7 @@ std::string first_words() {
 std::string flag_names(const command& row) {
   std::vector<std::string_view> names;
   for (const auto* flags : {&row.flags, &common_flags()})
-    for (const auto& one : *flags) names.push_back(one.name);
+    for (const auto& option : *flags) names.push_back(option.name);
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -52,12 +52,12 @@ std::string bash() {
   }
   std::string values;
   for (const auto& row : commands())
-    for (const auto& one : row.flags)
-      if (!one.choices.empty()) {
-        std::string words{one.choices};
+    for (const auto& option : row.flags)
+      if (!option.choices.empty()) {
+        std::string words{option.choices};
         std::replace(words.begin(), words.end(), '|', ' ');
         values += fmt::format("    {}) COMPREPLY=($(compgen -W {} -- \"$word\")); return ;;\n",
-                              one.name, in_single_quotes(words));
+                              option.name, in_single_quotes(words));
       }
   return fmt::format(R"sh(# bash completion for holdfast
 _holdfast() {{
@@ -110,12 +110,12 @@ std::string zsh() {
     if (row.hidden) continue;
     std::string specs;
     for (const auto* flags : {&row.flags, &common_flags()})
-      for (const auto& one : *flags) {
-        auto spec = fmt::format("{}[{}]", one.name, zsh_text(one.text));
-        std::string choices{one.choices};
+      for (const auto& option : *flags) {
+        auto spec = fmt::format("{}[{}]", option.name, zsh_text(option.text));
+        std::string choices{option.choices};
         std::replace(choices.begin(), choices.end(), '|', ' ');
-        if (!one.value.empty())
-          spec += fmt::format(":{}:{}", one.value, choices.empty() ? "" : "(" + choices + ")");
+        if (!option.value.empty())
+          spec += fmt::format(":{}:{}", option.value, choices.empty() ? "" : "(" + choices + ")");
         specs += ' ' + in_single_quotes(spec);
       }
     if (takes_lock(row)) specs += " '1:lock:_holdfast_locks'";
@@ -171,11 +171,11 @@ std::string fish() {
       text +=
           fmt::format("complete -c holdfast -n {} -a '(holdfast ls --names 2>/dev/null)'\n", seen);
     for (const auto* flags : {&row.flags, &common_flags()})
-      for (const auto& one : *flags) {
-        text += fmt::format("complete -c holdfast -n {} -l {} -d {}", seen, one.name.substr(2),
-                            in_single_quotes(one.text));
-        if (!one.value.empty()) text += " -r";
-        std::string choices{one.choices};
+      for (const auto& option : *flags) {
+        text += fmt::format("complete -c holdfast -n {} -l {} -d {}", seen, option.name.substr(2),
+                            in_single_quotes(option.text));
+        if (!option.value.empty()) text += " -r";
+        std::string choices{option.choices};
         std::replace(choices.begin(), choices.end(), '|', ' ');
         if (!choices.empty()) text += fmt::format(" -a '{}'", choices);
         text += '\n';

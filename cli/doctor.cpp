@@ -33,15 +33,15 @@ style look_of(finding::level how) {
 std::string table_of(const std::vector<finding>& findings) {
   constexpr std::size_t level_width = 9;
   std::size_t about_width = 0;
-  for (const auto& one : findings)
-    about_width = std::max(about_width, display_width(one.about) + 2);
+  for (const auto& found : findings)
+    about_width = std::max(about_width, display_width(found.about) + 2);
   const auto indent = level_width + about_width;
   const auto columns = std::clamp<std::size_t>(screen().columns, 60, 110);
   std::string text;
-  for (const auto& one : findings)
-    text += fmt::format("{}{:<{}}{}{:<{}}{}\n", on(look_of(one.how)), word(one.how), level_width,
-                        off(), printable(one.about), about_width,
-                        wrapped(printable(one.sentence), columns, indent));
+  for (const auto& found : findings)
+    text += fmt::format("{}{:<{}}{}{:<{}}{}\n", on(look_of(found.how)), word(found.how),
+                        level_width, off(), printable(found.about), about_width,
+                        wrapped(printable(found.sentence), columns, indent));
   return text;
 }
 

@@ -53,20 +53,20 @@ int elect(const arguments& args) {
                         {args.store_text(), args.text("NAME")}};
     const auto reason = std::make_shared<loss_reason>();
     const auto store = args.open_store({.observer = reason});
-    election seat{store, args.text("NAME"), args.text("--value")};
+    election candidacy{store, args.text("NAME"), args.text("--value")};
     for (;;) {
       cancel_on_signal cancel{signals};
       options.stop = cancel.token();
-      auto term = seat.campaign(options);
+      auto term = candidacy.campaign(options);
       cancel.finish();
       if (cancel.signal() != 0) return exit_code::by_signal + cancel.signal();
       if (!term) {
         complain(term.error().message());
         return exit_code_for(term.error().code());
       }
-      if (notices_death_late(store.capabilities())) guard.entrust(term->owner());
+      if (notices_death_late(store.capabilities())) guard.release_if_killed(term->owner());
       const auto ended = lead(args, what, *term, signals, guard, *reason);
-      guard.take_back();
+      guard.forget_grant();
       if (!ended.lost || ended.asked_to_end) return ended.exit_code;
     }
   } catch (const program_error& e) {

@@ -106,7 +106,7 @@ std::string restart(const capabilities& caps) {
 std::string order(const capabilities& caps) {
   return fmt::format("{} {} {}",
                      caps.fifo ? "First come, first served; dead waiters are skipped."
-                               : "No order: whoever asks at the right moment gets it.",
+                               : "No order: a waiter that asks at the right moment gets it.",
                      caps.priorities ? "Priorities are kept." : "There are no priorities.",
                      caps.wakeup == wakeup_kind::push ? "The store wakes the next one."
                                                       : "Waiters ask again and again.");
@@ -137,8 +137,8 @@ std::vector<promise> promises(const capabilities& caps) {
       {"When it is paused or cut off", paused_holder(caps, ttl)},
       {"What valid means", validity(caps)},
       {"Order of service", order(caps)},
-      {"Who can share it", caps.cross_process ? "All processes that open this store."
-                                              : "Only the threads of one process."},
+      {"Shared by", caps.cross_process ? "All processes that open this store."
+                                       : "Only the threads of one process."},
       {"When the store restarts", restart(caps)},
       {"Possible ttl",
        fmt::format("From {} to {}.", format_duration(caps.min_ttl), format_duration(caps.max_ttl))},

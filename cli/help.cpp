@@ -26,12 +26,12 @@ std::string entry(std::string_view left, std::string_view right, std::size_t ind
   return fmt::format("  {:<{}}{}\n", left, indent - 2, wrapped(right, columns(), indent));
 }
 
-std::string paragraphs(std::string_view story) {
+std::string paragraphs(std::string_view description) {
   std::string text;
-  while (!story.empty()) {
-    const auto end = std::min(story.find('\n'), story.size());
-    text += '\n' + wrapped(story.substr(0, end), columns(), 0) + '\n';
-    story.remove_prefix(std::min(end + 1, story.size()));
+  while (!description.empty()) {
+    const auto end = std::min(description.find('\n'), description.size());
+    text += '\n' + wrapped(description.substr(0, end), columns(), 0) + '\n';
+    description.remove_prefix(std::min(end + 1, description.size()));
   }
   return text;
 }
@@ -62,7 +62,7 @@ std::string about(const command& row) {
   text += heading("Usage") + fmt::format("  holdfast {}{}{} [FLAGS]{}\n", row.name,
                                          row.parameters.empty() ? "" : " ", row.parameters,
                                          row.runs_program ? " -- CMD [ARGS...]" : "");
-  text += paragraphs(row.story);
+  text += paragraphs(row.description);
   text += heading("Flags") + flag_lines(row.flags) + flag_lines(common_flags());
   if (!row.examples.empty()) text += heading("Examples") + example_lines(row.examples);
   return text;

@@ -18,29 +18,29 @@ std::string text_of(const json& value) {
 
 double seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-json entry(const lock_info& lock, const holder_info& who, bool holds) {
-  json out{{"host", who.host},
-           {"pid", who.pid},
-           {"label", who.label},
-           {"mode", to_string(who.mode)},
-           {"owner", to_string(who.owner)},
-           {"priority", who.priority}};
-  if (is_semaphore(lock)) out["permits"] = who.weight;
+json entry(const lock_info& lock, const holder_info& listed, bool holds) {
+  json out{{"host", listed.host},
+           {"pid", listed.pid},
+           {"label", listed.label},
+           {"mode", to_string(listed.mode)},
+           {"owner", to_string(listed.owner)},
+           {"priority", listed.priority}};
+  if (is_semaphore(lock)) out["permits"] = listed.weight;
   if (!holds) {
-    out["waiting_seconds"] = seconds(who.age);
+    out["waiting_seconds"] = seconds(listed.age);
     return out;
   }
-  out["token"] = who.token.value;
-  out["held_seconds"] = seconds(who.age);
-  out["expires_in_seconds"] = seconds(who.expires_in);
+  out["token"] = listed.token.value;
+  out["held_seconds"] = seconds(listed.age);
+  out["expires_in_seconds"] = seconds(listed.expires_in);
   return out;
 }
 
 json object(const lock_info& lock) {
   json out{{"name", lock.name}, {"holders", json::array()}, {"waiters", json::array()}};
   if (is_semaphore(lock)) out["permits"] = lock.capacity;
-  for (const auto& who : lock.holders) out["holders"].push_back(entry(lock, who, true));
-  for (const auto& who : lock.waiters) out["waiters"].push_back(entry(lock, who, false));
+  for (const auto& holder : lock.holders) out["holders"].push_back(entry(lock, holder, true));
+  for (const auto& waiter : lock.waiters) out["waiters"].push_back(entry(lock, waiter, false));
   return out;
 }
 
@@ -90,8 +90,9 @@ std::string capabilities_json(const std::string& url, const capabilities& caps) 
 std::string findings_json(const std::string& url, const std::string& engine,
                           std::span<const finding> findings) {
   auto rows = json::array();
-  for (const auto& one : findings)
-    rows.push_back({{"level", word(one.how)}, {"about", one.about}, {"sentence", one.sentence}});
+  for (const auto& found : findings)
+    rows.push_back(
+        {{"level", word(found.how)}, {"about", found.about}, {"sentence", found.sentence}});
   return text_of({{"store", url}, {"engine", engine}, {"findings", std::move(rows)}});
 }
 

@@ -23,25 +23,25 @@ void report(const arguments& args, std::int64_t left) {
 
 int latch_set(const arguments& args) {
   const auto count = args.integer("N", 1, 0, most);
-  latch door{args.open_store(), args.text("NAME")};
-  door.set(count).value();
+  latch named{args.open_store(), args.text("NAME")};
+  named.set(count).value();
   if (args.has("--json")) report(args, count);
   return exit_code::ok;
 }
 
 int latch_down(const arguments& args) {
   const auto by = args.integer("K", 1, 1, most);
-  latch door{args.open_store(), args.text("NAME")};
-  report(args, door.count_down(by).value());
+  latch named{args.open_store(), args.text("NAME")};
+  report(args, named.count_down(by).value());
   return exit_code::ok;
 }
 
 int latch_wait(const arguments& args) {
   const auto limit = args.duration("--wait", forever);
   signal_inbox signals;
-  const latch door{args.open_store(), args.text("NAME")};
+  const latch named{args.open_store(), args.text("NAME")};
   cancel_on_signal cancel{signals};
-  const auto opened = door.wait(limit, cancel.token());
+  const auto opened = named.wait(limit, cancel.token());
   cancel.finish();
   if (cancel.signal() != 0) return exit_code::by_signal + cancel.signal();
   opened.value();

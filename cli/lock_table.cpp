@@ -20,10 +20,11 @@ table lock_table(std::span<const lock_info> locks) {
     const auto waiters = std::to_string(lock.waiters.size());
     const auto look = lock.waiters.empty() ? style::plain : style::yellow;
     if (lock.holders.empty()) rows.add({lock.name, "-", "-", "", "", "", "", waiters}, look);
-    for (const auto& who : lock.holders)
-      rows.add({lock.name, mode_of(lock, who), process_of(who), who.label, brief(who.age),
-                brief(who.expires_in), std::to_string(who.token.value), waiters},
-               look);
+    for (const auto& holder : lock.holders)
+      rows.add(
+          {lock.name, mode_of(lock, holder), process_of(holder), holder.label, brief(holder.age),
+           brief(holder.expires_in), std::to_string(holder.token.value), waiters},
+          look);
   }
   return rows;
 }

@@ -1,4 +1,4 @@
-// holdfast ls and show: who holds what, and who waits.
+// holdfast ls and show: holders and waiters of locks.
 #include "args.hpp"
 #include "exit_codes.hpp"
 #include "json.hpp"
@@ -27,9 +27,10 @@ std::string holders_of(const lock_info& lock) {
               {"EXPIRES IN", align::right},
               {"TOKEN", align::right},
               {"OWNER"}}};
-  for (const auto& who : lock.holders)
-    rows.add({process_of(who), mode_of(lock, who), who.label, brief(who.age), brief(who.expires_in),
-              std::to_string(who.token.value), to_string(who.owner)});
+  for (const auto& holder : lock.holders)
+    rows.add({process_of(holder), mode_of(lock, holder), holder.label, brief(holder.age),
+              brief(holder.expires_in), std::to_string(holder.token.value),
+              to_string(holder.owner)});
   return rows.str();
 }
 
@@ -41,10 +42,10 @@ std::string waiters_of(const lock_info& lock) {
               {"WAITS FOR", align::right},
               {"PRIORITY", align::right},
               {"OWNER"}}};
-  std::size_t place = 0;
-  for (const auto& who : lock.waiters)
-    rows.add({std::to_string(++place), process_of(who), mode_of(lock, who), who.label,
-              brief(who.age), std::to_string(who.priority), to_string(who.owner)});
+  std::size_t position = 0;
+  for (const auto& waiter : lock.waiters)
+    rows.add({std::to_string(++position), process_of(waiter), mode_of(lock, waiter), waiter.label,
+              brief(waiter.age), std::to_string(waiter.priority), to_string(waiter.owner)});
   return rows.str();
 }
 

@@ -15,8 +15,8 @@ namespace holdfast::cli {
 
 namespace {
 
-// Text as roff takes it literally: its escape character, hyphens that may be copied, and no line that begins with a
-// request.
+// Text as roff takes it literally: its escape character, hyphens that may be copied, no line that begins with
+// a request.
 std::string roff(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -50,11 +50,11 @@ std::string section(const command& row) {
   auto text = fmt::format(".SS holdfast {} {}{}\n{}.\n", roff(row.name), roff(row.parameters),
                           row.runs_program ? " [\\fIflags\\fR] \\-\\- \\fIcmd\\fR ..." : "",
                           roff(row.summary));
-  std::string_view story = row.story;
-  while (!story.empty()) {
-    const auto end = std::min(story.find('\n'), story.size());
-    text += fmt::format(".PP\n{}\n", roff(story.substr(0, end)));
-    story.remove_prefix(std::min(end + 1, story.size()));
+  std::string_view description = row.description;
+  while (!description.empty()) {
+    const auto end = std::min(description.find('\n'), description.size());
+    text += fmt::format(".PP\n{}\n", roff(description.substr(0, end)));
+    description.remove_prefix(std::min(end + 1, description.size()));
   }
   text += flags(row.flags);
   for (const auto& [line, comment] : row.examples) {

@@ -125,7 +125,7 @@ int run(const arguments& args) {
       complain(held.error().message());
       return exit_code_for(held.error().code());
     }
-    if (notices_death_late(store.capabilities())) guard.entrust(held->owner());
+    if (notices_death_late(store.capabilities())) guard.release_if_killed(held->owner());
     const auto ended = supervise({.what = found,
                                   .variables = variables_for(args, *held),
                                   .held = *held,
@@ -135,7 +135,7 @@ int run(const arguments& args) {
                                   .end_when_lost = what.end_when_lost,
                                   .grace = what.grace});
     const int code = finish(what, *held, ended, *reason);
-    guard.take_back();
+    guard.forget_grant();
     return code;
   } catch (const program_error& e) {
     complain(e.sentence);

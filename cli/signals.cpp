@@ -51,8 +51,8 @@ descriptor make_event() {
 }
 
 void raise_event(const descriptor& event) noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(event.get(), &one, sizeof one);
+  const std::uint64_t count = 1;
+  [[maybe_unused]] const auto written = ::write(event.get(), &count, sizeof count);
 }
 
 signal_inbox::signal_inbox() {
@@ -65,7 +65,7 @@ signal_inbox::signal_inbox() {
 }
 
 signal_inbox::~signal_inbox() {
-  // What nobody read was not for us any more: it must not end us now, after everything is in order.
+  // A signal left unread was not for us any more: it must not end us now, after everything is in order.
   while (next()) {
   }
   ::pthread_sigmask(SIG_SETMASK, &original_, nullptr);

@@ -48,11 +48,11 @@ class signal_inbox {
   descriptor fd_;
 };
 
-// INT, TERM, HUP, QUIT: somebody wants us to end.
+// INT, TERM, HUP, QUIT: the sender wants us to end.
 bool means_end(int signal) noexcept;
 
-// Stops this process as ^Z would, until somebody continues it. Does nothing where nobody could (an orphaned
-// process group). With `whole_group` the other members of our job stop as well.
+// Stops this process as ^Z would, until a shell continues it. Does nothing where there is none (an orphaned process
+// group). With `whole_group` the other members of our job stop as well.
 void stop_like_ctrl_z(bool whole_group) noexcept;
 
 // While it lives, a signal that means "end" requests stop. For waits: the main thread sits in the library.

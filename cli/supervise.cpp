@@ -28,10 +28,10 @@ class supervisor {
 
   outcome run() {
     // What the program leaves behind becomes our child, so that we can tell when the whole group has ended even where
-    // process 1 does not bury the dead, as in many containers.
+    // process 1 does not reap orphans, as in many containers.
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (::isatty(STDIN_FILENO) == 1) terminal_ = STDIN_FILENO;
-    // With our output in a pipe, somebody else of our job (a pager, say) may need the terminal. The program still
+    // With our output in a pipe, another process of our job (a pager, say) may need the terminal. The program still
     // gets it when it asks, see on_stopped().
     const bool foreground = we_have_the_terminal() && stdout_is_terminal();
     gave_terminal_ = foreground;
@@ -98,7 +98,7 @@ class supervisor {
         return;
       case SIGTTIN:
       case SIGTTOU:
-        return;  // about our own use of the terminal, nobody else's business
+        return;  // about our own use of the terminal, not the program's
       case SIGCONT:
         if (we_have_the_terminal() && gave_terminal_) give_the_terminal();
         break;
@@ -124,8 +124,7 @@ class supervisor {
   }
 
   void on_stopped(int signal) {
-    if (terminal_ < 0)
-      return;  // no shell to tell: keep the lock for it until somebody continues it
+    if (terminal_ < 0) return;  // no shell to tell: keep the lock for it until it is continued
     if ((signal == SIGTTIN || signal == SIGTTOU) && we_have_the_terminal()) {
       give_the_terminal();
       ::kill(-group_, SIGCONT);

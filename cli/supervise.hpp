@@ -1,4 +1,4 @@
-// Watches over a program that runs under a lease: passes signals on, shares the terminal, ends it on loss.
+// Supervises a program that runs under a lease: passes signals on, shares the terminal, ends it on loss.
 #pragma once
 
 #include "args.hpp"
@@ -39,7 +39,7 @@ struct supervision {
 struct outcome {
   int exit_code = 0;          // the program's own, 128 + n when signal n ended it
   bool lost = false;          // the lease was lost before the program had ended
-  bool asked_to_end = false;  // somebody sent us INT, TERM, HUP or QUIT, and we passed it on
+  bool asked_to_end = false;  // we were sent INT, TERM, HUP or QUIT, and passed it on
 };
 
 // Does this store take seconds to see that we are dead? The kernel tells the local one at once.

@@ -1,7 +1,7 @@
 // Text that is safe and pretty on a terminal.
 //
-// Lock names and labels are chosen by others. Shown as they are, they could move the cursor, set the
-// title or reverse the reading order; so whatever is printed for people goes through printable().
+// Lock names and labels are chosen by other users. Shown as they are, they could move the cursor, set the title or
+// reverse the reading order; so whatever is printed for people goes through printable().
 #pragma once
 
 #include <chrono>

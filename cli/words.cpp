@@ -50,13 +50,13 @@ std::string_view word(finding::level how) noexcept {
   return "unknown";
 }
 
-std::string mode_of(const lock_info& lock, const holder_info& who) {
-  if (is_semaphore(lock)) return fmt::format("{} of {}", who.weight, lock.capacity);
-  return to_string(who.mode);
+std::string mode_of(const lock_info& lock, const holder_info& listed) {
+  if (is_semaphore(lock)) return fmt::format("{} of {}", listed.weight, lock.capacity);
+  return to_string(listed.mode);
 }
 
-std::string process_of(const holder_info& who) {
-  return fmt::format("{}:{}", who.host.empty() ? "?" : who.host, who.pid);
+std::string process_of(const holder_info& listed) {
+  return fmt::format("{}:{}", listed.host.empty() ? "?" : listed.host, listed.pid);
 }
 
 }  // namespace holdfast::cli

@@ -20,8 +20,8 @@ std::string_view word(fencing_strength fencing) noexcept;  // "strict", ...
 std::string_view word(finding::level how) noexcept;        // "good", "note", "warning", "bad"
 
 // "exclusive", "shared", "2 of 5"
-std::string mode_of(const lock_info& lock, const holder_info& who);
+std::string mode_of(const lock_info& lock, const holder_info& listed);
 // "host:1234"
-std::string process_of(const holder_info& who);
+std::string process_of(const holder_info& listed);
 
 }  // namespace holdfast::cli

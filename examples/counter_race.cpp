@@ -38,7 +38,7 @@ constexpr std::size_t processes = 5;  // the last one is the victim
 constexpr std::uint64_t additions = 10'000;
 
 // What parent and workers tell each other, in a mapped file. New files are full of zeros, and so is this.
-struct board {
+struct shared_state {
   std::atomic<bool> go;
   std::atomic<bool> victim_holds;
   std::atomic<std::int64_t> killed_at;     // of the steady clock, the same for all processes
@@ -53,13 +53,14 @@ std::int64_t now() { return steady_clock::now().time_since_epoch().count(); }
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-board& open_board(const std::string& folder) {
-  const int fd = ::open((folder + "/board").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0 || ::ftruncate(fd, sizeof(board)) != 0) fail("The board cannot be created");
-  void* memory = ::mmap(nullptr, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) fail("The board cannot be mapped");
+shared_state& open_shared_state(const std::string& folder) {
+  const int fd = ::open((folder + "/shared-state").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ::ftruncate(fd, sizeof(shared_state)) != 0)
+    fail("The shared state cannot be created");
+  void* memory = ::mmap(nullptr, sizeof(shared_state), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) fail("The shared state cannot be mapped");
   ::close(fd);
-  return *static_cast<board*>(memory);
+  return *static_cast<shared_state*>(memory);
 }
 
 // The shared resource: a number in a file, as text. It protects itself in no way at all.
@@ -92,13 +93,13 @@ class counter_file {
   int fd_;
 };
 
-void wait_for_go(board& shared) {
+void wait_for_go(shared_state& shared) {
   ++shared.ready;
   while (!shared.go) std::this_thread::sleep_for(1ms);
 }
 
 int work_without_lock(const std::string& folder, std::size_t index) {
-  auto& shared = open_board(folder);
+  auto& shared = open_shared_state(folder);
   const counter_file counter{folder};
   wait_for_go(shared);
   for (std::uint64_t i = 0; i < additions; ++i) {
@@ -109,7 +110,7 @@ int work_without_lock(const std::string& folder, std::size_t index) {
 }
 
 int work_with_lock(const std::string& folder, std::size_t index) {
-  auto& shared = open_board(folder);
+  auto& shared = open_shared_state(folder);
   const counter_file counter{folder};
   const auto client = holdfast::client::open("file:" + folder + "/store");
   holdfast::mutex lock{client, "counter"};
@@ -134,7 +135,7 @@ pid_t start_worker(const std::string& folder, const char* how, std::size_t index
   const pid_t pid = ::fork();
   if (pid < 0) fail("A process cannot be started");
   if (pid > 0) return pid;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody stays behind when we are interrupted
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no worker stays behind when we are interrupted
   if (::getppid() != parent) ::_exit(1);
   ::execl("/proc/self/exe", "counter_race", how, folder.c_str(), number.c_str(), nullptr);
   ::_exit(127);
@@ -149,7 +150,7 @@ struct round {
   std::uint64_t lost() const { return added > in_file ? added - in_file : in_file - added; }
 };
 
-void kill_when_holding(board& shared, pid_t victim) {
+void kill_when_holding(shared_state& shared, pid_t victim) {
   const auto deadline = steady_clock::now() + 30s;
   while (!shared.victim_holds && steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(20ms);  // let the others queue up behind it
@@ -159,13 +160,13 @@ void kill_when_holding(board& shared, pid_t victim) {
 
 round run_round(const std::string& folder, const char* how, bool with_victim) {
   std::filesystem::create_directory(folder);
-  auto& shared = open_board(folder);
+  auto& shared = open_shared_state(folder);
   std::vector<pid_t> workers;
   const std::size_t count = with_victim ? processes : processes - 1;
   for (std::size_t i = 0; i < count; ++i) workers.push_back(start_worker(folder, how, i));
   while (shared.ready < count) {
     std::this_thread::sleep_for(1ms);
-    // Not reaped here, only looked at: who ends before the start cannot have opened the store.
+    // Not reaped here, only looked at: a worker that ends before the start cannot have opened the store.
     siginfo_t ended{};
     if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0)
       throw std::runtime_error("A worker ended before its work began.");
@@ -184,7 +185,7 @@ round run_round(const std::string& folder, const char* how, bool with_victim) {
   out.took = steady_clock::now() - start;
   out.in_file = counter_file{folder}.read();
   out.takeover = std::chrono::nanoseconds{shared.next_came_at - shared.killed_at};
-  ::munmap(&shared, sizeof(board));
+  ::munmap(&shared, sizeof(shared_state));
   return out;
 }
 

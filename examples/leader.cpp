@@ -1,4 +1,4 @@
-// One leader among three candidates; when it resigns the next one takes over, and everybody can see who leads.
+// One leader among three candidates; when it resigns the next one takes over, and all can see the leader.
 #include <holdfast/holdfast.hpp>
 
 #include <chrono>
@@ -41,7 +41,7 @@ int main(int argc, char** argv) try {
     const auto& leader = change.value();
     seen = leader ? leader->term : holdfast::fencing_token{};
     const std::lock_guard lock{console};
-    std::cout << "  observed: " << (leader ? leader->value : "nobody") << '\n';
+    std::cout << "  observed: " << (leader ? leader->value : "no leader") << '\n';
   }
 } catch (const holdfast::lock_error& e) {
   std::cerr << e.what() << '\n';

@@ -1,4 +1,4 @@
-// Sells a stock in all the ways of mysql_recipes.hpp, and says which of them sold what was not there.
+// Sells a stock by all recipes of mysql_recipes.hpp, and says which of them sold what was not there.
 //
 //   mysql_recipes mysql://user@127.0.0.1:3306/database [buyers] [amount]       (password: in HOLDFAST_PASSWORD)
 //
@@ -15,18 +15,18 @@
 namespace {
 
 using recipes::bought;
-using way = std::function<bought(database&)>;
+using recipe = std::function<bought(database&)>;
 
-struct tally {
+struct sales {
   std::atomic<int> sold{0};
   std::atomic<int> tries{0};
 };
 
-// Everybody buys until there is nothing left.
-void sell(const std::string& url, int buyers, const way& buy, tally& count) {
-  std::vector<std::jthread> crowd;
+// All buyers buy until there is nothing left.
+void sell(const std::string& url, int buyers, const recipe& buy, sales& count) {
+  std::vector<std::jthread> threads;
   for (int i = 0; i < buyers; ++i)
-    crowd.emplace_back([&] {
+    threads.emplace_back([&] {
       database db{url};
       for (bool over = false; !over;) {
         const auto outcome = buy(db);
@@ -39,26 +39,26 @@ void sell(const std::string& url, int buyers, const way& buy, tally& count) {
 
 struct row {
   std::string name;
-  way buy;
+  recipe buy;
   bool is_safe = true;
 };
 
 // Whether it did what its row says.
-bool show(const std::string& url, const row& one, int buyers, int amount) {
+bool show(const std::string& url, const row& shown, int buyers, int amount) {
   database db{url};
   recipes::put(db, 1, amount);
-  tally count;
+  sales count;
   const auto begin = std::chrono::steady_clock::now();
-  sell(url, buyers, one.buy, count);
+  sell(url, buyers, shown.buy, count);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const int sold = count.sold, tries = count.tries;
-  std::cout << std::left << std::setw(24) << one.name << std::right << std::setw(6) << sold
+  std::cout << std::left << std::setw(24) << shown.name << std::right << std::setw(6) << sold
             << std::setw(10) << sold - amount << std::setw(8) << tries << std::setw(10)
             << static_cast<int>(sold / took.count()) << '\n';
-  return (sold == amount) == one.is_safe;
+  return (sold == amount) == shown.is_safe;
 }
 
-// Somebody locks item 1 by a column without an index, then with one. Who else is blocked?
+// A buyer locks item 1 by a column without an index, then with one. Is item 2 blocked for others?
 bool show_trap(const std::string& url) {
   database first{url}, second{url};
   recipes::put(first, 1, 1);
@@ -77,8 +77,8 @@ bool show_trap(const std::string& url) {
 }
 
 std::vector<row> rows(holdfast::mutex& lock, const holdfast::sql_fence& fence) {
-  const auto plain = [](bought (*recipe)(database&, int, const recipes::thought&)) -> way {
-    return [recipe](database& db) { return recipe(db, 1, [] {}); };
+  const auto plain = [](bought (*sell_one)(database&, int, const recipes::thought&)) -> recipe {
+    return [sell_one](database& db) { return sell_one(db, 1, [] {}); };
   };
   return {{"read, then write", plain(recipes::read_then_write), false},
           {"single statement", plain(recipes::single_statement)},
@@ -112,9 +112,9 @@ int main(int argc, char** argv) try {
   db.run(fence.schema());
 
   std::cout << buyers << " buyers, " << amount << " to sell\n\n"
-            << "way                       sold  oversold   tries   sales/s\n";
+            << "recipe                    sold  oversold   tries   sales/s\n";
   bool as_told = true;
-  for (const auto& one : rows(lock, fence)) as_told = show(url, one, buyers, amount) && as_told;
+  for (const auto& shown : rows(lock, fence)) as_told = show(url, shown, buyers, amount) && as_told;
   as_told = show_trap(url) && as_told;
   return as_told ? 0 : 1;
 } catch (const std::exception& e) {

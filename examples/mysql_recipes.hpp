@@ -1,7 +1,7 @@
-// One item, many buyers: the database's own ways to sell it, each as small as it can be, with its trap.
+// One item, many buyers: the database's own recipes to sell it, each as small as it can be, with its trap.
 //
-// Every way reads how many there are, thinks, and writes one fewer. They differ in what keeps two buyers from thinking
-// about the same one. All work at the server's own isolation level (REPEATABLE READ unless changed).
+// Every recipe reads how many there are, thinks, and writes one fewer. They differ in what keeps two buyers from
+// thinking about the same one. All work at the server's own isolation level (REPEATABLE READ unless changed).
 #pragma once
 
 #include "mysql_database.hpp"
@@ -16,7 +16,7 @@ namespace recipes {
 enum class bought {
   yes,
   sold_out,
-  again,  // somebody was faster: nothing was changed, begin anew
+  again,  // another buyer was faster: nothing was changed, begin anew
 };
 
 // What a buyer does between its read and its write.
@@ -82,10 +82,10 @@ inline bought single_statement(database& db, int item, const thought&) {
   return done.rows == 1 ? bought::yes : bought::sold_out;
 }
 
-// The row is locked from the read to the end of the transaction. Traps: the condition needs an index, or every row
-// that is looked at is locked (see lock_by_sku); thinking keeps the others waiting, until innodb_lock_wait_timeout;
-// who locks several rows locks them in one order, or deadlocks (1213: roll back, begin anew); and a plain SELECT before
-// this one shows the past.
+// The row is locked from the read to the end of the transaction. Traps: the condition needs an index, or every row that
+// is looked at is locked (see lock_by_sku); thinking keeps the others waiting, until innodb_lock_wait_timeout; a buyer
+// of several rows locks them in one order, or deadlocks (1213: roll back, begin anew); and a plain SELECT before this
+// one shows the past.
 inline bought select_for_update(database& db, int item, const thought& think) {
   const std::string which = std::to_string(item);
   transaction work{db};
@@ -148,7 +148,7 @@ inline holdfast::sql_fence::runner runner_on(database& db) {
 }
 
 // For work on more than one row, or outside the database: a lock, and its token shown before the first read. The lock
-// keeps the others from thinking in vain; the fence keeps out who slept through the end of its lease.
+// keeps the others from thinking in vain; the fence keeps out a holder that slept through the end of its lease.
 inline bought lock_and_fence(database& db, int item, const thought& think, holdfast::mutex& lock,
                              const holdfast::sql_fence& fence) {
   const auto held = lock.acquire().value();
@@ -169,7 +169,7 @@ inline void lock_by_sku(database& db, const std::string& sku) {
   db.run("SELECT amount FROM stock WHERE sku=? FOR UPDATE", {sku});
 }
 
-// Whether somebody else has this row locked.
+// Whether another transaction has this row locked.
 inline bool is_blocked(database& db, int item) {
   try {
     const transaction look{db};

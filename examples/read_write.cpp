@@ -13,14 +13,14 @@ int main(int argc, char** argv) try {
   holdfast::shared_mutex elsewhere{client, "examples/prices"};  // as another process would have it
 
   {
-    const std::shared_lock one{prices};
-    const std::shared_lock two{elsewhere, std::try_to_lock};
+    const std::shared_lock reader{prices};
+    const std::shared_lock second{elsewhere, std::try_to_lock};
     const std::unique_lock writer{elsewhere, std::try_to_lock};
-    std::cout << "While one reads, another reader " << (two ? "may enter" : "must wait")
+    std::cout << "While one reads, another reader " << (second ? "may enter" : "must wait")
               << ", a writer " << (writer ? "may enter" : "must wait") << ".\n";
   }
 
-  // Look first, write only if needed: an upgradeable read stands beside plain readers, and nobody can write
+  // Look first, write only if needed: an upgradeable read stands beside plain readers, and no other client can write
   // between its look and its write.
   auto look = prices.acquire_upgradeable({.wait = 1s}).value();
   const auto before = look.token();

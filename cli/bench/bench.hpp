@@ -68,22 +68,23 @@ void repeat(const bench_setting& setting, bench_row& row, Pair&& pair) {
   row.elapsed = steady_clock::now() - start;
 }
 
-// Who had the lock last, and when it was let go: what tells hand-off from taking a free lock. Plain data for shared
-// memory.
+// Which contender had the lock last, and when it was let go: tells hand-off from taking a free lock. Plain data for
+// shared memory.
 //
-// On a machine with few free processors, contenders often do not meet: each takes a free lock over and over during
-// its time slice. Only who was waiting already when the lock was let go counts as served by hand-off.
-struct baton {
+// On a machine with few free processors, contenders often do not meet: each takes a free lock over and over during its
+// time slice. Only a contender that was waiting already when the lock was let go counts as served by hand-off.
+struct last_release {
   std::atomic<std::int64_t> released_at{0};
   std::atomic<std::int32_t> last{-1};
 
-  // REQUIRES: both while holding the lock. `asked` is when `who` began to wait. Returns whether it was handed over.
-  bool taken_by(std::int32_t who, steady_clock::time_point asked,
+  // REQUIRES: both while holding the lock. `asked` is when `contender` began to wait. Returns whether it was
+  // handed over.
+  bool taken_by(std::int32_t contender, steady_clock::time_point asked,
                 latency_histogram& handoff) noexcept {
     const steady_clock::time_point released{
         nanoseconds{released_at.load(std::memory_order_relaxed)}};
-    const auto before = last.exchange(who, std::memory_order_relaxed);
-    if (before == who || before < 0 || asked >= released) return false;
+    const auto before = last.exchange(contender, std::memory_order_relaxed);
+    if (before == contender || before < 0 || asked >= released) return false;
     handoff.add(steady_clock::now() - released);
     return true;
   }

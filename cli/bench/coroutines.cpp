@@ -25,13 +25,13 @@ class run_queue {
   struct turn {
     run_queue& queue;
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> who) const { queue.push(who); }
+    void await_suspend(std::coroutine_handle<> suspended) const { queue.push(suspended); }
     void await_resume() const noexcept {}
   };
   turn next_turn() noexcept { return {*this}; }
 
   void expect(std::size_t n) noexcept { alive_ = n; }
-  void one_has_ended() {
+  void ended() {
     const std::lock_guard lock{guard_};
     --alive_;
     changed_.notify_one();
@@ -41,18 +41,18 @@ class run_queue {
     for (;;) {
       changed_.wait(lock, [this] { return !ready_.empty() || alive_ == 0; });
       if (ready_.empty()) return;
-      const auto who = ready_.front();
+      const auto next = ready_.front();
       ready_.pop_front();
       lock.unlock();
-      who.resume();
+      next.resume();
       lock.lock();
     }
   }
 
  private:
-  void push(std::coroutine_handle<> who) {
+  void push(std::coroutine_handle<> suspended) {
     const std::lock_guard lock{guard_};
-    ready_.push_back(who);
+    ready_.push_back(suspended);
     changed_.notify_one();
   }
   std::mutex guard_;
@@ -61,15 +61,15 @@ class run_queue {
   std::size_t alive_ = 0;
 };
 
-struct contestant {
-  contestant(const client& store, std::string name) : lock(store, std::move(name)) {}
+struct contender {
+  contender(const client& store, std::string name) : lock(store, std::move(name)) {}
   mutex lock;
   latency_histogram latency;
   std::uint64_t served = 0;
   std::optional<error> failure;
 };
 
-task<> compete(contestant& self, run_queue& queue, steady_clock::time_point deadline,
+task<> compete(contender& self, run_queue& queue, steady_clock::time_point deadline,
                const std::stop_token& stop) {
   const acquire_options options{.wait = 10s};
   while (!self.failure && !stop.stop_requested()) {
@@ -86,26 +86,26 @@ task<> compete(contestant& self, run_queue& queue, steady_clock::time_point dead
     self.latency.add(steady_clock::now() - begin);
     ++self.served;
   }
-  queue.one_has_ended();
+  queue.ended();
 }
 
 void many_coroutines(const bench_setting& setting, bench_row& row, unsigned n) {
-  std::vector<std::unique_ptr<contestant>> all;
+  std::vector<std::unique_ptr<contender>> all;
   for (unsigned i = 0; i < n; ++i)
     all.push_back(
-        std::make_unique<contestant>(setting.store, setting.name(fmt::format("coroutines/{}", i))));
+        std::make_unique<contender>(setting.store, setting.name(fmt::format("coroutines/{}", i))));
   run_queue queue;
   queue.expect(n);
   const auto start = steady_clock::now();
-  for (auto& one : all) spawn(compete(*one, queue, start + setting.each, setting.stop));
+  for (auto& rival : all) spawn(compete(*rival, queue, start + setting.each, setting.stop));
   queue.run();
   row.elapsed = steady_clock::now() - start;
   std::vector<std::uint64_t> served;
-  for (const auto& one : all) {
-    if (one->failure) throw lock_error(*one->failure);
-    row.operations += one->served;
-    row.latency.merge(one->latency);
-    served.push_back(one->served);
+  for (const auto& rival : all) {
+    if (rival->failure) throw lock_error(*rival->failure);
+    row.operations += rival->served;
+    row.latency.merge(rival->latency);
+    served.push_back(rival->served);
   }
   if (n > 1) row.fairness = fairness_of(served);
 }

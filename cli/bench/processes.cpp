@@ -1,8 +1,8 @@
 // Benchmark: one lock handed from process to process.
 //
-// The contenders are this same program, started with the hidden command bench-worker. They share a board in
-// memory with us: who is ready, when to begin and end, and what each has seen. They take the store's URL from the
-// environment, where other users cannot read it, and the kernel ends them with us, whatever ends us.
+// The contenders are this same program, started with the hidden command bench-worker. They share memory with us: how
+// many are ready, when to begin and end, and what each has seen. They take the store's URL from the environment, where
+// other users cannot read it, and the kernel ends them with us, whatever ends us.
 #include "bench/bench.hpp"
 
 #include "exit_codes.hpp"
@@ -43,29 +43,30 @@ struct worker_row {
   latency_histogram handoffs;
 };
 
-struct board {
+struct shared_state {
   std::atomic<std::int32_t> ready{0};
   std::atomic<std::int64_t> ends_at{0};  // steady clock, the same for all processes; 0: not yet
   std::atomic<bool> stop{false};
-  baton last;
+  last_release last;
 };
 
-// The board and, behind it, one row for each worker.
-class shared_board {
+// The shared state and, behind it, one row for each worker.
+class shared_memory {
  public:
-  shared_board(int fd, std::size_t workers) : size_(sizeof(board) + workers * sizeof(worker_row)) {
+  shared_memory(int fd, std::size_t workers)
+      : size_(sizeof(shared_state) + workers * sizeof(worker_row)) {
     memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory_ == MAP_FAILED)
       throw std::system_error(errno, std::generic_category(), "Shared memory cannot be mapped");
   }
-  ~shared_board() { ::munmap(memory_, size_); }
-  shared_board(const shared_board&) = delete;
-  shared_board& operator=(const shared_board&) = delete;
+  ~shared_memory() { ::munmap(memory_, size_); }
+  shared_memory(const shared_memory&) = delete;
+  shared_memory& operator=(const shared_memory&) = delete;
 
-  board& head() const noexcept { return *static_cast<board*>(memory_); }
+  shared_state& head() const noexcept { return *static_cast<shared_state*>(memory_); }
   worker_row& row(std::size_t i) const noexcept {
     return *std::launder(
-        reinterpret_cast<worker_row*>(static_cast<char*>(memory_) + sizeof(board)) + i);
+        reinterpret_cast<worker_row*>(static_cast<char*>(memory_) + sizeof(shared_state)) + i);
   }
 
  private:
@@ -77,22 +78,22 @@ descriptor make_memory(std::size_t workers) {
   // Not closed on exec: the workers find it under the same number.
   descriptor memory{::memfd_create("holdfast-bench", 0)};
   if (memory.get() < 0 ||
-      ::ftruncate(memory.get(), static_cast<off_t>(sizeof(board) + workers * sizeof(worker_row))) !=
-          0)
+      ::ftruncate(memory.get(),
+                  static_cast<off_t>(sizeof(shared_state) + workers * sizeof(worker_row))) != 0)
     throw std::system_error(errno, std::generic_category(), "Shared memory cannot be created");
   return memory;
 }
 
 // The processes; all of them are gone when this is.
-class crew {
+class worker_processes {
  public:
-  ~crew() {
+  ~worker_processes() {
     for (const auto pid : pids_) ::kill(pid, SIGKILL);
     for (const auto pid : pids_) ::waitpid(pid, nullptr, 0);
   }
-  crew() = default;
-  crew(const crew&) = delete;
-  crew& operator=(const crew&) = delete;
+  worker_processes() = default;
+  worker_processes(const worker_processes&) = delete;
+  worker_processes& operator=(const worker_processes&) = delete;
 
   void add(const bench_setting& setting, int memory, std::size_t index) {
     std::vector<std::string> words{"holdfast",
@@ -136,7 +137,8 @@ class crew {
   std::vector<pid_t> pids_;
 };
 
-bool wait_until_ready(const bench_setting& setting, const board& head, crew& workers, unsigned n) {
+bool wait_until_ready(const bench_setting& setting, const shared_state& head,
+                      worker_processes& workers, unsigned n) {
   const auto deadline = steady_clock::now() + 20s;
   while (head.ready < static_cast<std::int32_t>(n)) {
     if (setting.stop.stop_requested() || steady_clock::now() > deadline) return false;
@@ -146,18 +148,18 @@ bool wait_until_ready(const bench_setting& setting, const board& head, crew& wor
   return true;
 }
 
-void tally(const shared_board& shared, unsigned n, bench_row& row) {
+void add_up(const shared_memory& shared, unsigned n, bench_row& row) {
   std::vector<std::uint64_t> served;
   latency_histogram waits;
   std::uint64_t takes = 0;
   for (unsigned i = 0; i < n; ++i) {
-    const auto& one = shared.row(i);
-    served.push_back(one.served);
-    row.operations += one.served;
-    row.latency.merge(one.handoffs);
-    waits.merge(one.waits);
-    takes += one.takes;
-    if (one.failed) row.note = "a worker failed; ";
+    const auto& worker = shared.row(i);
+    served.push_back(worker.served);
+    row.operations += worker.served;
+    row.latency.merge(worker.handoffs);
+    waits.merge(worker.waits);
+    takes += worker.takes;
+    if (worker.failed) row.note = "a worker failed; ";
   }
   row.fairness = fairness_of(served);
   const auto time = [](double ns) { return brief(nanoseconds{static_cast<std::int64_t>(ns)}); };
@@ -172,10 +174,10 @@ void handoff(const bench_setting& setting, bench_row& row, unsigned n) {
     return;
   }
   const auto memory = make_memory(n);
-  const shared_board shared{memory.get(), n};
-  auto& head = *new (&shared.head()) board;
+  const shared_memory shared{memory.get(), n};
+  auto& head = *new (&shared.head()) shared_state;
   for (unsigned i = 0; i < n; ++i) new (&shared.row(i)) worker_row;
-  crew workers;
+  worker_processes workers;
   for (unsigned i = 0; i < n; ++i) workers.add(setting, memory.get(), i);
   if (!wait_until_ready(setting, head, workers, n)) {
     row.skipped =
@@ -189,11 +191,11 @@ void handoff(const bench_setting& setting, bench_row& row, unsigned n) {
   head.stop = true;
   const bool orderly = workers.ended_by(steady_clock::now() + 10s);
   row.elapsed = setting.each;
-  tally(shared, n, row);
+  add_up(shared, n, row);
   if (!orderly) row.note += fmt::format("; {} workers did not end in time", workers.alive());
 }
 
-void contend(const client& store, const std::string& name, board& head, worker_row& mine,
+void contend(const client& store, const std::string& name, shared_state& head, worker_row& mine,
              std::int32_t index) {
   mutex lock{store, name};
   ++head.ready;
@@ -234,7 +236,7 @@ int bench_worker(const arguments& args) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != args.integer("--parent", 0, 1, 1 << 30)) return exit_code::internal;
   const auto index = static_cast<std::size_t>(args.integer("--index", 0, 0, most_workers));
-  const shared_board shared{static_cast<int>(args.integer("--board", 0, 3, 1 << 20)), index + 1};
+  const shared_memory shared{static_cast<int>(args.integer("--board", 0, 3, 1 << 20)), index + 1};
   const auto store = args.open_store();
   contend(store, args.text("NAME"), shared.head(), shared.row(index),
           static_cast<std::int32_t>(index));

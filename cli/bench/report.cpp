@@ -65,9 +65,9 @@ fairness fairness_of(const std::vector<std::uint64_t>& served) {
   const auto n = static_cast<double>(served.size());
   double sum = 0;
   double squares = 0;
-  for (const auto one : served) {
-    sum += static_cast<double>(one);
-    squares += static_cast<double>(one) * static_cast<double>(one);
+  for (const auto operations : served) {
+    sum += static_cast<double>(operations);
+    squares += static_cast<double>(operations) * static_cast<double>(operations);
   }
   if (sum <= 0) return {};
   const auto [least, most] = std::minmax_element(served.begin(), served.end());

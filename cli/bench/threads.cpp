@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t names_each = 16;
 
-void std_face(const bench_setting& setting, bench_row& row) {
+void lock_unlock(const bench_setting& setting, bench_row& row) {
   mutex lock{setting.store, setting.name("pair")};
   repeat(setting, row, [&] {
     lock.lock();
@@ -30,7 +30,7 @@ void std_face(const bench_setting& setting, bench_row& row) {
   });
 }
 
-void explicit_face(const bench_setting& setting, bench_row& row) {
+void acquire_release(const bench_setting& setting, bench_row& row) {
   mutex lock{setting.store, setting.name("pair")};
   const acquire_options options{.wait = 10s};
   repeat(setting, row, [&] { lock.acquire(options).value().release().value(); });
@@ -75,10 +75,10 @@ void many_threads(const bench_setting& setting, bench_row& row, unsigned n) {
   });
   row.elapsed = steady_clock::now() - start;
   std::vector<std::uint64_t> served;
-  for (const auto& one : rows) {
-    row.operations += one.operations;
-    row.latency.merge(one.latency);
-    served.push_back(one.operations);
+  for (const auto& thread_row : rows) {
+    row.operations += thread_row.operations;
+    row.latency.merge(thread_row.latency);
+    served.push_back(thread_row.operations);
   }
   if (n > 1) row.fairness = fairness_of(served);
 }
@@ -94,7 +94,7 @@ void reentry(const bench_setting& setting, bench_row& row) {
 
 void local_handoff(const bench_setting& setting, bench_row& row, unsigned n) {
   mutex lock{setting.store, setting.name("local")};
-  baton last;
+  last_release last;
   std::vector<latency_histogram> handoffs(n);
   std::vector<std::uint64_t> served(n);
   std::uint64_t takes = 0;  // guarded by the lock
@@ -161,8 +161,8 @@ void renewals(const bench_setting& setting, bench_row& row, std::size_t n) {
 }  // namespace
 
 std::vector<bench_job> uncontended_jobs() {
-  return {{"uncontended", "uncontended pair", "lock, unlock", &std_face},
-          {"uncontended", "uncontended pair", "acquire, release", &explicit_face}};
+  return {{"uncontended", "uncontended pair", "lock, unlock", &lock_unlock},
+          {"uncontended", "uncontended pair", "acquire, release", &acquire_release}};
 }
 
 std::vector<bench_job> thread_jobs(const arguments& args) {

@@ -72,7 +72,7 @@ result<nanoseconds> parse_duration(std::string_view text) {
   for (const auto& candidate : units) {
     if (rest == candidate.name || (rest.empty() && candidate.name == "s")) size = candidate.size;
   }
-  if (size == 0) return bad_duration(text, fmt::format("has a unit nobody knows; {}", how));
+  if (size == 0) return bad_duration(text, fmt::format("has an unknown unit; {}", how));
 
   std::int64_t whole = 0;
   const auto read =

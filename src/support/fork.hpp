@@ -1,8 +1,7 @@
 // How often this process image was forked: the cheap way to notice "we are a forked child".
 //
-// A child has the parent's memory, sessions and sockets, but none of its threads and none of its
-// locks. Whoever holds such things remembers the generation at birth and refuses to work when it is
-// no longer the same.
+// A child has the parent's memory, sessions and sockets, but none of its threads and none of its locks. An object that
+// holds such things remembers the generation at birth and refuses to work when it is no longer the same.
 #pragma once
 
 #include <atomic>

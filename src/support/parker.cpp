@@ -30,8 +30,8 @@ void parker::set(std::uint32_t value) noexcept {
   do {
     if ((was & ~asleep) != 0) return;
   } while (!word_.compare_exchange_weak(was, value, std::memory_order_acq_rel));
-  // The sleeper may be gone, and its frame with it, as soon as it sees the value: the kernel only compares
-  // addresses, so a stale one costs nobody more than a spurious wake-up.
+  // The sleeping thread may be gone, and its frame with it, as soon as it sees the value: the kernel only compares
+  // addresses, so a stale one costs no more than a spurious wake-up.
   if (was & asleep) syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
@@ -63,7 +63,7 @@ std::uint32_t parker::wait(std::chrono::steady_clock::time_point deadline,
             FUTEX_BITSET_MATCH_ANY);
     if (const auto value = peek(); value != asleep) return value;
     if (bounded && clock::now() >= deadline) {
-      // Back to "nobody sleeps"; if somebody was faster, that is our answer.
+      // Back to "not asleep"; if set() was faster, its value is our answer.
       seen = asleep;
       if (word_.compare_exchange_strong(seen, 0, std::memory_order_acq_rel)) return 0;
       return seen;

@@ -11,7 +11,7 @@ namespace holdfast::support {
 
 class parker {
  public:
-  // Wakes the sleeper, now or as soon as it sleeps. `value` must not be 0; only the first call counts.
+  // Wakes the waiting thread, now or as soon as it sleeps. `value` must not be 0; only the first call counts.
   void set(std::uint32_t value) noexcept;
   // What was set, or 0 when the deadline came first. Spins for `spin` before it sleeps.
   std::uint32_t wait(std::chrono::steady_clock::time_point deadline,

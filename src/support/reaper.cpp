@@ -18,8 +18,8 @@ class reaper {
     std::atexit([] { all().join(); });
   }
   static reaper& all() {
-    static auto* const one = new reaper;
-    return *one;
+    static auto* const instance = new reaper;
+    return *instance;
   }
   // Joins those that are done: a finished thread keeps its stack until then.
   void add(std::function<void()> work) {
@@ -27,8 +27,8 @@ class reaper {
     {
       std::lock_guard locked{guard_};
       for (auto i = workers_.begin(); i != workers_.end();) {
-        const auto one = i++;
-        if (one->done) done.splice(done.end(), workers_, one);
+        const auto found = i++;
+        if (found->done) done.splice(done.end(), workers_, found);
       }
       auto& fresh = workers_.emplace_back();
       fresh.thread = std::thread{[this, &fresh, work = std::move(work)]() mutable {
@@ -38,12 +38,12 @@ class reaper {
         fresh.done = true;
       }};
     }
-    for (auto& one : done) one.thread.join();
+    for (auto& finished : done) finished.thread.join();
   }
 
  private:
   void join() {
-    if (fork_generation() != born_) return;  // a forked child has none of these threads
+    if (fork_generation() != forks_) return;  // a forked child has none of these threads
     for (;;) {
       std::list<worker> some;
       {
@@ -51,8 +51,8 @@ class reaper {
         some.swap(workers_);
       }
       if (some.empty()) return;
-      for (auto& one : some)
-        one.thread.join();  // without the guard: a worker may send another one here
+      // Without the guard: a worker may send another one here.
+      for (auto& joined : some) joined.thread.join();
     }
   }
 
@@ -60,7 +60,7 @@ class reaper {
     std::thread thread;
     bool done = false;  // under guard_
   };
-  const std::uint64_t born_ = fork_generation();
+  const std::uint64_t forks_ = fork_generation();
   std::mutex guard_;
   std::list<worker> workers_;
 };

@@ -1,4 +1,4 @@
-// Passwords from where nobody else can read them: a file or the environment, rather than the address itself.
+// Passwords from where other users cannot read them: a file or the environment, rather than the address itself.
 #pragma once
 
 #include <holdfast/url.hpp>

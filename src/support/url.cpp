@@ -1,5 +1,5 @@
-// Store addresses. Strict on purpose: an address that means something else than it seems to is
-// refused, because what it guards is somebody's lock.
+// Store addresses. Strict on purpose: an address that means something else than it seems to is refused, because what it
+// guards is a user's lock.
 //
 // Secrets. A password that was not %-escaped can end up in any part of the address (a slash in it
 // ends the host part early), so no sentence quotes any part of an address that has an @ in it.
@@ -48,9 +48,9 @@ struct text_pair {
 };
 
 text_pair split(std::string_view text, char at) {
-  const auto place = text.find(at);
-  if (place == std::string_view::npos) return {text, {}, false};
-  return {text.substr(0, place), text.substr(place + 1), true};
+  const auto position = text.find(at);
+  if (position == std::string_view::npos) return {text, {}, false};
+  return {text.substr(0, position), text.substr(position + 1), true};
 }
 
 // %-decoded, and still harmless afterwards.

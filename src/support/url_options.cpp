@@ -20,7 +20,7 @@ error bad_option(std::string message) {
   return {errc::misconfigured, "The store address is wrong: " + std::move(message)};
 }
 
-// Options whose value is nobody's business, whichever engine takes them.
+// Options whose value is a secret, whichever engine takes them.
 bool is_secret_key(std::string_view key) {
   constexpr std::array<std::string_view, 5> words{"pass", "pwd", "secret", "token", "auth"};
   // password_file=, password_env=: where it is, and not what it is.

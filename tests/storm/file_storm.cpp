@@ -133,7 +133,7 @@ class worker {
     return out;
   }
 
-  // Waits on this thread, or through the keeper.
+  // Waits on this thread, or through the session thread.
   result<progress> await(const ticket& place, const call& limits) {
     if (kind_ == workload::exclusive || random_() % 4 != 0) return engine_->await(place, limits);
     promised answer;

@@ -19,7 +19,7 @@ class recording_listener final : public engine_listener {
  public:
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override {
     const std::lock_guard lock{guard_};
-    for (const auto& one : owners) lost_.emplace_back(one, why);
+    for (const auto& owner : owners) lost_.emplace_back(owner, why);
   }
   void on_session_lost(std::uint64_t number, std::string_view) noexcept override {
     const std::lock_guard lock{guard_};

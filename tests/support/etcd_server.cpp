@@ -38,7 +38,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// Blocking, one question per connection. Empty when nobody answers in time.
+// Blocking, one question per connection. Empty when the server does not answer in time.
 std::string http_exchange(std::uint16_t port, const std::string& request) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const timeval wait{2, 0};
@@ -154,7 +154,7 @@ std::vector<std::string> etcd_server::command(std::size_t n, const char* state) 
       // Of the loopback also in a network: we go there to ask, whatever the node is cut off from.
       fmt::format("--listen-metrics-urls=http://127.0.0.1:{}", self.metrics.number()),
       "--initial-cluster=" + cluster(), fmt::format("--initial-cluster-state={}", state),
-      // Whoever finds a cluster of another test on a port that it remembers must not join it.
+      // A node that finds a cluster of another test on a port that it remembers must not join it.
       fmt::format("--initial-cluster-token=holdfast-{}-{}", ::getpid(), nodes_[0]->peer.number()),
       fmt::format("--heartbeat-interval={}", how_.heartbeat.count()),
       fmt::format("--election-timeout={}", how_.election.count()), "--logger=zap",
@@ -404,7 +404,7 @@ std::vector<etcd_server::key_value> etcd_server::all(const std::string& prefix) 
 
 std::vector<std::string> etcd_server::keys(const std::string& prefix) const {
   std::vector<std::string> found;
-  for (auto& one : all(prefix)) found.push_back(std::move(one.key));
+  for (auto& entry : all(prefix)) found.push_back(std::move(entry.key));
   return found;
 }
 
@@ -457,8 +457,8 @@ struct shared_servers {
 }  // namespace
 
 etcd_server& shared_etcd() {
-  static shared_servers one{1};
-  return *one.servers;
+  static shared_servers single{1};
+  return *single.servers;
 }
 
 etcd_server& shared_etcd3() {

@@ -37,8 +37,8 @@ class etcd_server {
     std::chrono::milliseconds heartbeat{50};
     std::chrono::milliseconds election{500};
     bool tls = false;                  // for clients; among themselves the nodes speak plainly
-    bool client_certificates = false;  // with tls: who has none is sent away
-    // Whom the certificate is for; or the very files, in `certificate`, with the authority's in `ca_file`.
+    bool client_certificates = false;  // with tls: a client without one is sent away
+    // The names that the certificate is for; or the very files, in `certificate`, with the authority's in `ca_file`.
     std::string certified = "DNS:localhost,IP:127.0.0.1";
     std::optional<holdfast::testing::certificate> certificate{};
     std::string ca_file{};
@@ -96,11 +96,11 @@ class etcd_server {
   std::string etcdctl(const std::vector<std::string>& words) const;
   // The same, asking that node only, from where it lives.
   std::string etcdctl_at(std::size_t node, const std::vector<std::string>& words) const;
-  // The command line up to the words, for who runs it itself (etcdctl lock).
+  // The command line up to the words, for tests that run it themselves (etcdctl lock).
   std::vector<std::string> etcdctl_command(const std::vector<std::string>& words) const;
 
-  // From now on nobody is let in without a password: root, whose is `root`, and `user`, who may do everything with the
-  // keys that begin with `prefix` and nothing with others.
+  // From now on every client needs a password: as root (`root`), or as `user`, which may do everything with the keys
+  // that begin with `prefix` and nothing with others.
   void enable_auth(const std::string& user, const std::string& password, const std::string& prefix);
 
   struct key_value {

@@ -125,8 +125,8 @@ void fault_proxy::apply(const std::function<void()>& change) {
   std::unique_lock lock{guard_};
   change();
   const auto mine = ++asked_;
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(wake_, &one, sizeof one));
+  const std::uint64_t count = 1;
+  static_cast<void>(!::write(wake_, &count, sizeof count));
   applied_.wait(lock, [&] { return rounds_ >= mine; });
 }
 

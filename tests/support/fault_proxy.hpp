@@ -46,7 +46,7 @@ class fault_proxy {
   void drop(direction of, bool on = true);                // silently; the end of the stream as well
   void hold(direction of, bool on = true);                // kept, and delivered when released
   void strand();  // holds the requests of those connected now, until heal(); new connections work
-  void freeze(bool on = true);   // holds both directions; who connects waits to be let in
+  void freeze(bool on = true);   // holds both directions; a new client waits to be let in
   void trickle(bool on = true);  // one byte at a time, both ways
   void refuse(bool on = true);   // new connections
   void cut();                    // resets every connection now

@@ -41,9 +41,10 @@ class swallowed final : public completion<T> {
 };
 
 // Stands between the store and core: what the store tells unasked is passed on, or not.
-class gossip final : public engine_listener {
+class loss_filter final : public engine_listener {
  public:
-  gossip(engine_listener& to, std::shared_ptr<faults> plan) : to_(to), plan_(std::move(plan)) {}
+  loss_filter(engine_listener& to, std::shared_ptr<faults> plan)
+      : to_(to), plan_(std::move(plan)) {}
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override {
     if (!plan_->hide_losses) to_.on_lost(owners, why);
   }
@@ -63,9 +64,9 @@ void hang(const call& limits) {
 
 class flaky_engine final : public engine {
  public:
-  flaky_engine(std::unique_ptr<gossip> ear, std::unique_ptr<engine> inner,
+  flaky_engine(std::unique_ptr<loss_filter> listener, std::unique_ptr<engine> inner,
                std::shared_ptr<faults> plan, const clock& time)
-      : ear_(std::move(ear)),
+      : listener_(std::move(listener)),
         inner_(std::move(inner)),
         plan_(std::move(plan)),
         clock_(time),
@@ -74,7 +75,7 @@ class flaky_engine final : public engine {
   }
 
   ~flaky_engine() override {
-    for (auto* one : hanging_) one->complete(unknown());
+    for (auto* unanswered : hanging_) unanswered->complete(unknown());
   }
 
   const capabilities& caps() const noexcept override { return caps_; }
@@ -113,7 +114,7 @@ class flaky_engine final : public engine {
     ++plan_->renewals;
     {
       const std::lock_guard lock{plan_->guard};
-      for (const auto& one : batch) ++plan_->renewed[one.held->owner];
+      for (const auto& lease : batch) ++plan_->renewed[lease.held->owner];
     }
     std::this_thread::sleep_for(plan_->delay_renewals.load());
     if (plan_->fail_renewals) return refused();
@@ -233,10 +234,10 @@ class flaky_engine final : public engine {
     if (plan_->session == nanoseconds::zero()) return {};
     return {plan_->session_number, clock_.now()};
   }
-  void tell_loss(const owner_id& owner) { ear_->on_lost({&owner, 1}, "the test says so"); }
+  void tell_loss(const owner_id& owner) { listener_->on_lost({&owner, 1}, "the test says so"); }
 
   std::vector<completion<session_proof>*> hanging_;  // under the plan's guard
-  std::unique_ptr<gossip> ear_;
+  std::unique_ptr<loss_filter> listener_;
   std::unique_ptr<engine> inner_;
   std::shared_ptr<faults> plan_;
   const clock& clock_;
@@ -250,15 +251,15 @@ client open_flaky(std::string_view url, std::shared_ptr<faults> plan, client_opt
     const auto rows = engines::table();
     const auto row = std::ranges::find(rows, config.url.scheme(), &engines::engine_entry::scheme);
     if (row == rows.end()) return error{errc::unsupported, "There is no such engine."};
-    auto ear = std::make_unique<gossip>(config.listener, plan);
-    plan->lose_session = [to = ear.get()](std::uint64_t number, std::string_view why) {
+    auto listener = std::make_unique<loss_filter>(config.listener, plan);
+    plan->lose_session = [to = listener.get()](std::uint64_t number, std::string_view why) {
       to->on_session_lost(number, why);
     };
     auto inner =
-        row->make({config.url, config.client, config.clock, *ear, config.host, config.pid});
+        row->make({config.url, config.client, config.clock, *listener, config.host, config.pid});
     if (!inner) return std::move(inner).error();
     return std::unique_ptr<engine>{
-        std::make_unique<flaky_engine>(std::move(ear), std::move(*inner), plan, config.clock)};
+        std::make_unique<flaky_engine>(std::move(listener), std::move(*inner), plan, config.clock)};
   };
   return client::try_open_with(make, url, std::move(options)).value();
 }

@@ -1,11 +1,10 @@
-// The judge of a record: who believed what when, kept outside of the library, by one clock.
+// The judge of a record: which client believed what when, kept outside of the library, by one clock.
 //
 // What it asks of the turns on one name:
-//   - nobody believes together with somebody who excludes it: at no moment do the weights of those who saw valid() say
+//   - no two clients that exclude each other believe at once: at no moment do the weights of those that saw valid() say
 //     true add up to more than the capacity (a writer weighs all of it, a permit k of n);
-//   - tokens rise in real time: who asked after another had its grant has the larger token;
-//   - what a server alone can be blamed for may be excused, in numbers (`leniency`): a holder that was told of its
-// loss.
+//   - tokens rise in real time: a client that asked after another had its grant has the larger token;
+//   - what a server alone can be blamed for may be excused, in numbers (`leniency`): a holder told of its loss.
 #pragma once
 
 #include <holdfast/types.hpp>
@@ -30,7 +29,7 @@ struct turn {
 };
 
 struct leniency {
-  nanoseconds longest{0};         // an overlap with somebody who was told
+  nanoseconds longest{0};         // an overlap with a client that was told
   std::size_t one_holder_in = 0;  // at most every n-th; 0: none
 };
 
@@ -44,11 +43,11 @@ verdict judge(std::vector<turn> turns, const leniency& mercy = {});
 // Where threads write their turns down.
 class record {
  public:
-  void add(turn one) {
-    if (one.begin == steady_time{})
+  void add(turn added) {
+    if (added.begin == steady_time{})
       return;  // lost before it was seen to be valid: it never believed
     const std::lock_guard lock{guard_};
-    all_.push_back(std::move(one));
+    all_.push_back(std::move(added));
   }
   std::vector<turn> all() const {
     const std::lock_guard lock{guard_};

@@ -25,7 +25,7 @@ class manual_task {
   ~manual_task() { destroy(); }
 
   void start() { self_.resume(); }
-  // REQUIRES: it is suspended, and nobody is about to resume it.
+  // REQUIRES: it is suspended, and no thread is about to resume it.
   void destroy() {
     if (self_) std::exchange(self_, nullptr).destroy();
   }

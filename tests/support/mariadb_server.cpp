@@ -190,8 +190,8 @@ mariadb_server& shared_mariadb() {
       if (::getpid() != owner) static_cast<void>(server.release());  // NOLINT: on purpose
     }
   };
-  static shared one;
-  return *one.server;
+  static shared instance;
+  return *instance.server;
 }
 
 }  // namespace holdfast::testing

@@ -25,8 +25,8 @@ namespace {
 constexpr auto at_the_place = "cable";
 constexpr auto at_the_hub = "switch";
 
-// Of no interface: a frame for it is carried to everybody, and dropped by all.
-constexpr auto nobody = "02:00:00:00:00:99";
+// Of no interface: a frame for it is carried to all places, and dropped there.
+constexpr auto unused_address = "02:00:00:00:00:99";
 
 std::system_error failure(const std::string& what) { return {errno, std::system_category(), what}; }
 
@@ -54,7 +54,7 @@ int new_namespace() {
   return made;
 }
 
-// May a thread leave its namespace and return? Tried with one that nobody needs if it may not: 0, or why not.
+// May a thread leave its namespace and return? Tried with one that is not needed if it may not: 0, or why not.
 int may_move() {
   int reason = 0;
   std::thread{[&] {
@@ -120,9 +120,9 @@ void network_lab::lay_cable(std::size_t n) {
   ip(hub, fmt::format("link set {} master {} up", port(n), at_the_hub));
 }
 
-// Whoever still lives in a namespace keeps it; the last one out takes it along.
+// A process that still lives in a namespace keeps it; it goes with the last one.
 void network_lab::close() noexcept {
-  for (const auto& one : places_) ::close(one.descriptor);
+  for (const auto& place : places_) ::close(place.descriptor);
   if (hub_ >= 0) ::close(hub_);
 }
 
@@ -143,7 +143,7 @@ network_lab::visit::visit(int there) : home_(own_namespace()) {
   throw why;
 }
 
-// A thread that went on in the wrong network would test something else, and nobody would notice.
+// A thread that went on in the wrong network would test something else, unnoticed.
 network_lab::visit::~visit() {
   if (::setns(home_, CLONE_NEWNET) != 0) {
     std::perror("setns");
@@ -176,21 +176,21 @@ void network_lab::join(std::size_t n) {
   places_.at(n).is_cut = false;
 }
 
-void network_lab::separate(std::size_t one, std::size_t other) {
-  lose_neighbour(one, other);
-  lose_neighbour(other, one);
+void network_lab::separate(std::size_t place, std::size_t other) {
+  lose_neighbour(place, other);
+  lose_neighbour(other, place);
 }
 
-void network_lab::reunite(std::size_t one, std::size_t other) {
-  find_neighbour(one, other);
-  find_neighbour(other, one);
+void network_lab::reunite(std::size_t place, std::size_t other) {
+  find_neighbour(place, other);
+  find_neighbour(other, place);
 }
 
 // A wrong address of the link layer that is not asked for again: what is sent there is lost on its way, as it should
 // be. A route or a filter would tell the sender, or need more than ip.
 void network_lab::lose_neighbour(std::size_t n, std::size_t neighbour) const {
   ip(n, fmt::format("neighbour replace {} lladdr {} dev {} nud permanent", address(neighbour),
-                    nobody, n == hub ? at_the_hub : at_the_place));
+                    unused_address, n == hub ? at_the_hub : at_the_place));
 }
 
 void network_lab::find_neighbour(std::size_t n, std::size_t neighbour) const {

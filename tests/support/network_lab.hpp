@@ -55,9 +55,9 @@ class network_lab {
   void join(std::size_t place);
   bool is_cut(std::size_t place) const { return place != hub && places_.at(place).is_cut; }
 
-  // These two do not hear each other any more; everybody else hears both.
-  void separate(std::size_t one, std::size_t other);
-  void reunite(std::size_t one, std::size_t other);
+  // These two do not hear each other any more; all other places hear both.
+  void separate(std::size_t place, std::size_t other);
+  void reunite(std::size_t place, std::size_t other);
 
  private:
   class visit {

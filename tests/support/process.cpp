@@ -71,7 +71,7 @@ process& process::operator=(process&& other) noexcept {
   return *this;
 }
 
-// Did it end? Its status is kept then, and its id is nobody's any more.
+// Did it end? Its status is kept then, and its id may be another process's by now.
 bool process::reap(int flags) {
   if (pid_ <= 0) return true;
   pid_t ended = 0;

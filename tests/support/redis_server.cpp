@@ -223,8 +223,8 @@ redis_server& shared_redis() {
       if (::getpid() != owner) static_cast<void>(server.release());  // NOLINT: on purpose
     }
   };
-  static shared one;
-  return *one.server;
+  static shared instance;
+  return *instance.server;
 }
 
 }  // namespace holdfast::testing

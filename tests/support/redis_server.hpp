@@ -35,10 +35,10 @@ class redis_server {
     // Lines of redis.conf; they come last, so they win: "appendonly yes", "maxmemory 2mb", "requirepass secret",
     // "user app on >secret ~hf:* +@all", "replicaof 127.0.0.1 7000", "tls-auth-clients yes" ...
     std::vector<std::string> config{};
-    // As whom redis_command() logs in, where the default user may not, or not without a password.
+    // The user as which redis_command() logs in, where the default user may not, or not without a password.
     std::string user{};
     std::string password{};
-    // Whom the certificate is for.
+    // The names that the certificate is for.
     std::string certified = "DNS:localhost,IP:127.0.0.1";
   };
 

@@ -1,4 +1,4 @@
-// A TCP port of the loopback that nobody else gets, while a server of ours comes and goes on it.
+// A TCP port of the loopback that no other process gets, while a server of ours comes and goes on it.
 //
 // Bound without SO_REUSEADDR, so the kernel picks a port that is really free; with it from then on, so a server that
 // sets it too (all do) may bind beside us, for as long as we do not listen. While no server listens, connecting to it

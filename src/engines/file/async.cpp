@@ -1,17 +1,17 @@
-// The start_ verbs: start_await and start_watch are waits that the keeper serves; the others are done at once, or
-// fail when the shard does not answer in a moment. They run on threads that serve everybody.
+// The start_ verbs: start_await and start_watch are waits that the session thread serves; the others are done at once,
+// or fail when the shard does not answer in a moment. They run on threads that other callers need too.
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>
 
 namespace holdfast::engines::file {
 
-class file_engine::async_place final : public async_wait {
+class file_engine::async_await final : public async_wait {
  public:
-  async_place(file_engine& owner, const ticket& place, completion<progress>& done)
+  async_await(file_engine& owner, const ticket& place, completion<progress>& done)
       : owner_(owner), place_(place), done_(done) {}
 
-  bool look(std::uint32_t cookie, outlook& out) noexcept override {
+  bool look(std::uint32_t cookie, look_result& out) noexcept override {
     auto now = owner_.look(place_, cookie, impatient());
     if (!now) {
       outcome_ = now.error();
@@ -22,12 +22,12 @@ class file_engine::async_place final : public async_wait {
     return out.done;
   }
   bool may_have_moved() const noexcept override {
-    const entry& one = owner_.store().entry_at(where_of(place_.handle));
-    return one.state.get() != entry_state::waiting || !owner_.is_at(one, place_);
+    const entry& waiter = owner_.store().entry_at(where_of(place_.handle));
+    return waiter.state.get() != entry_state::waiting || !owner_.is_at(waiter, place_);
   }
   void give_up() noexcept override {
-    outlook last;
-    // From now on a thread may wait for it, or nobody; and it may have arrived this very moment.
+    look_result last;
+    // From now on a blocking thread may wait for it, or none; and it may have arrived this very moment.
     if (!look(0, last)) outcome_ = progress{};
   }
   void cancel() noexcept override { outcome_ = progress{}; }
@@ -45,16 +45,16 @@ class file_engine::async_watch final : public async_wait {
   async_watch(file_engine& owner, const watched& what, completion<void>& done)
       : owner_(owner), what_(what), done_(done) {}
 
-  bool look(std::uint32_t cookie, outlook& out) noexcept override {
+  bool look(std::uint32_t cookie, look_result& out) noexcept override {
     const auto changed = owner_.look_at(what_, cookie, impatient(), out);
     if (!changed) outcome_ = changed.error();
     return !changed || *changed;
   }
   bool may_have_moved() const noexcept override { return true; }
-  void give_up() noexcept override { owner_.look_away(what_, impatient()); }
-  void cancel() noexcept override { owner_.look_away(what_, impatient()); }
+  void give_up() noexcept override { owner_.stop_watching(what_, impatient()); }
+  void cancel() noexcept override { owner_.stop_watching(what_, impatient()); }
   void complete() noexcept override {
-    owner_.look_away(what_, impatient());
+    owner_.stop_watching(what_, impatient());
     done_.complete(std::move(outcome_));
   }
 
@@ -93,12 +93,12 @@ void file_engine::start_count(const counter_request& ask, const call& limits,
 void file_engine::start_await(const ticket& place, const call& limits,
                               completion<progress>& done) noexcept {
   if (is_forked()) return done.complete(forked_error(store()));
-  const entry& one = store().entry_at(where_of(place.handle));
-  if (const auto got = delivered(one, place)) return done.complete(progress{true, *got});
-  auto wait = std::make_unique<async_place>(*this, place, done);
+  const entry& waiter = store().entry_at(where_of(place.handle));
+  if (const auto got = delivered(waiter, place)) return done.complete(progress{true, *got});
+  auto wait = std::make_unique<async_await>(*this, place, done);
   wait->deadline = std::min(limits.deadline, place.recheck_at);
   wait->stop = limits.stop;
-  keeper_->add(std::move(wait));
+  session_thread_->add(std::move(wait));
 }
 
 void file_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
@@ -107,7 +107,7 @@ void file_engine::start_watch(watch_kind kind, std::string_view name, std::uint6
   auto wait = std::make_unique<async_watch>(*this, watched{kind, name, seen}, done);
   wait->deadline = limits.deadline;
   wait->stop = limits.stop;
-  keeper_->add(std::move(wait));
+  session_thread_->add(std::move(wait));
 }
 
 }  // namespace holdfast::engines::file

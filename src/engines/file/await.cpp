@@ -20,96 +20,101 @@ inline void relax() noexcept {
 
 }  // namespace
 
-bool file_engine::is_at(const entry& one, const ticket& place) const noexcept {
-  return life_of(one.serial) == life_of(place.handle) && one.sequence == place.owner.sequence &&
-         one.session == env_.self.session && one.generation == env_.self.generation;
+bool file_engine::is_at(const entry& waiter, const ticket& place) const noexcept {
+  return incarnation_of(waiter.serial) == incarnation_of(place.handle) &&
+         waiter.sequence == place.owner.sequence && waiter.session == env_.self.session &&
+         waiter.generation == env_.self.generation;
 }
 
-// The grant lies in the entry itself, so whoever is woken needs no mutex. The entry may be reaped and get
-// another owner while we read it; then its serial is another one.
-std::optional<grant> file_engine::delivered(const entry& one, const ticket& place) const noexcept {
-  if (one.state.get() != entry_state::holding || !is_at(one, place)) return std::nullopt;
-  const grant got = granted(one, place.name, place.owner).granted;
-  if (one.state != entry_state::holding || !is_at(one, place)) return std::nullopt;
+// The grant lies in the entry itself, so a woken waiter needs no mutex. The entry may be reaped and get another owner
+// while we read it; then its serial is another one.
+std::optional<grant> file_engine::delivered(const entry& waiter,
+                                            const ticket& place) const noexcept {
+  if (waiter.state.get() != entry_state::holding || !is_at(waiter, place)) return std::nullopt;
+  const grant got = granted(waiter, place.name, place.owner).granted;
+  if (waiter.state != entry_state::holding || !is_at(waiter, place)) return std::nullopt;
   return got;
 }
 
 result<progress> file_engine::await(const ticket& place, const call& limits) {
   if (is_forked()) return forked_error(store());
-  entry& one = store().entry_at(where_of(place.handle));
+  entry& waiter = store().entry_at(where_of(place.handle));
   for (int i = 0; can_spin_ && i < spins; ++i) {
-    if (one.state.get() != entry_state::waiting) break;
+    if (waiter.state.get() != entry_state::waiting) break;
     relax();
   }
-  if (const auto got = delivered(one, place)) return progress{true, *got};
+  if (const auto got = delivered(waiter, place)) return progress{true, *got};
 
-  std::optional<std::stop_callback<nudger>> on_stop;
-  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, nudger{&one});
-  lookout watch;
+  std::optional<std::stop_callback<wake_on_stop>> on_stop;
+  if (limits.stop.stop_possible()) on_stop.emplace(limits.stop, wake_on_stop{&waiter});
+  wait_set waiting_on;
   for (;;) {
-    // First the note that we sleep, then the look: whoever changes something after the look sees the note.
-    const std::uint32_t seen = one.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
-    watch.clear();
+    // First the note that we sleep, then the look: a client that changes something after the look sees the note.
+    const std::uint32_t seen = waiter.wake.fetch_or(1, std::memory_order_acq_rel) | 1;
+    waiting_on.clear();
     auto now = look(place, 0, limits);
     const bool over = now && (now->done || limits.stop.stop_requested() ||
                               env_.time.now() >= std::min(limits.deadline, place.recheck_at));
     if (!now || over) {
-      one.wake.fetch_and(~1U, std::memory_order_acq_rel);
+      waiter.wake.fetch_and(~1U, std::memory_order_acq_rel);
       if (!now) return now.error();
       return progress{now->granted.has_value(), now->granted.value_or(grant{})};
     }
-    for (const auto session : now->watched()) watch.watch_over(store().session_at(session));
-    watch.not_after(std::min({now->again, limits.deadline, place.recheck_at}));
-    watch.not_after(env_.time.now() + back_stop);
-    watch.sleep(env_, one.wake, seen);
-    one.wake.fetch_and(~1U, std::memory_order_acq_rel);
-    if (const auto got = delivered(one, place)) return progress{true, *got};
+    for (const auto session : now->monitored()) waiting_on.monitor(store().session_at(session));
+    waiting_on.not_after(std::min({now->again, limits.deadline, place.recheck_at}));
+    waiting_on.not_after(env_.time.now() + back_stop);
+    waiting_on.sleep(env_, waiter.wake, seen);
+    waiter.wake.fetch_and(~1U, std::memory_order_acq_rel);
+    if (const auto got = delivered(waiter, place)) return progress{true, *got};
   }
 }
 
-// One look at a place in the queue, under the mutex: clears the dead out of the way, and says whom to watch.
-result<outlook> file_engine::look(const ticket& place, std::uint32_t cookie, const call& limits) {
-  entry& one = store().entry_at(where_of(place.handle));
-  locked_shard at{env_, shard_with(place.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
-  outlook out;
-  const auto is_waiting = [&] { return one.state == entry_state::waiting && is_at(one, place); };
+// One look at a place in the queue, under the mutex: clears the dead out of the way, and says whom to monitor.
+result<look_result> file_engine::look(const ticket& place, std::uint32_t cookie,
+                                      const call& limits) {
+  entry& waiter = store().entry_at(where_of(place.handle));
+  locked_shard shard{env_, shard_with(place.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
+  look_result out;
+  const auto is_waiting = [&] {
+    return waiter.state == entry_state::waiting && is_at(waiter, place);
+  };
   if (is_waiting()) {
-    record& in = store().record_at(one.record);
+    record& in = store().record_at(waiter.record);
     const auto now = env_.time.now();
-    at.reap(in, now);
-    at.serve(in, now);
-    while (one.prev != 0 && is_waiting()) {
-      entry& before = store().entry_at(one.prev);
+    shard.reap(in, now);
+    shard.serve(in, now);
+    while (waiter.prev != 0 && is_waiting()) {
+      entry& before = store().entry_at(waiter.prev);
       if (is_alive(store().session_at(before.session), before.generation)) break;
-      at.drop_waiter(in, before);
+      shard.drop_waiter(in, before);
     }
-    one.cookie = cookie;
-    if (is_waiting()) aim(at, in, one, env_.self.session, out);
-    at.settle(in, now);
+    waiter.cookie = cookie;
+    if (is_waiting()) choose_monitored(shard, in, waiter, env_.self.session, out);
+    shard.after_change(in, now);
     if (is_waiting()) return out;
   }
   out.done = true;
-  out.granted = delivered(one, place);
+  out.granted = delivered(waiter, place);
   return out;
 }
 
 result<void> file_engine::leave(const ticket& place, const call& limits) {
   if (is_forked()) return forked_error(store());
-  entry& one = store().entry_at(where_of(place.handle));
-  locked_shard at{env_, shard_with(place.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked;
-  if (one.state == entry_state::free || !is_at(one, place)) return {};
-  record& in = store().record_at(one.record);
+  entry& waiter = store().entry_at(where_of(place.handle));
+  locked_shard shard{env_, shard_with(place.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked;
+  if (waiter.state == entry_state::free || !is_at(waiter, place)) return {};
+  record& in = store().record_at(waiter.record);
   const auto now = env_.time.now();
-  if (one.state == entry_state::waiting) {
-    at.drop_waiter(in, one);
-  } else if (one.converts != 0) {
-    at.end_upgrade(in, one, now);
+  if (waiter.state == entry_state::waiting) {
+    shard.drop_waiter(in, waiter);
+  } else if (waiter.replaces != 0) {
+    shard.end_upgrade(in, waiter, now);
   } else if (!place.replacing) {  // what it replaced is gone, so the grant stays
-    at.drop_holder(in, one);
+    shard.drop_holder(in, waiter);
   }
-  at.settle(in, now);
+  shard.after_change(in, now);
   return {};
 }
 

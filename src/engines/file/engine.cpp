@@ -35,12 +35,10 @@ capabilities describe(bool can_wait_any) {
   caps.expiry_slack = back_stop;
   caps.exclusion =
       "One holder at a time among all processes of one user on one machine, as long as each holder "
-      "keeps "
-      "within its ttl; the kernel tells at once when a holder dies.";
+      "keeps within its ttl; the kernel tells at once when a holder dies.";
   caps.token_scope =
       "Strictly rising per lock name, over deaths, restarts and reboots, also when the file was "
-      "removed "
-      "in between (then by the wall clock).";
+      "removed in between (then by the wall clock).";
   caps.limits = fmt::format(
       "One machine, one user, one time namespace; {} clients at a time; not on network file "
       "systems.",
@@ -66,20 +64,19 @@ file_engine::file_engine(std::unique_ptr<mapping> opened, const engine_config& c
       can_spin_(std::thread::hardware_concurrency() > 1),
       config_(config),
       caps_(describe(env_.can_wait_any)),
-      keeper_(std::make_unique<keeper>(env_, config_)) {}
+      session_thread_(std::make_unique<session_thread>(env_, config_)) {}
 
-result<void> file_engine::start() { return keeper_->start(); }
+result<void> file_engine::start() { return session_thread_->start(); }
 
-// The session ends with its keeper: whatever we still hold is now a dead session's, and those who wait for
-// it are awake.
+// The session ends with its thread: whatever we still hold is now a dead session's, and its waiters are awake.
 file_engine::~file_engine() {
   if (is_forked()) {
     // The parent's: neither its thread nor its session are ours to end.
-    keeper_->abandon();
-    (void)keeper_.release();
+    session_thread_->abandon();
+    (void)session_thread_.release();
     return;
   }
-  keeper_->stop();
+  session_thread_->stop();
 }
 
 result<std::unique_ptr<engine>> make_engine(const engine_config& config) {

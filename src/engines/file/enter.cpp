@@ -59,28 +59,28 @@ result<entered> file_engine::enter(const request& ask, const call& limits) {
 // been given to another name meanwhile, its word is not the one we expect.
 file_engine::taken file_engine::take_fast(std::uint64_t handle, const request& ask,
                                           fast_entry& out) noexcept {
-  record& at = store().record_at(where_of(handle));
+  record& in = store().record_at(where_of(handle));
   const std::int64_t sent = to_count(env_.time.recent());
   out.expires = rounded_expiry(sent + ask.ttl.count());
   out.word = fast_word(env_.prefix, ask.owner.sequence, out.expires);
-  std::uint64_t expected = free_word(life_of(handle));
-  if (!at.word.compare_exchange_strong(expected, out.word, std::memory_order_seq_cst,
+  std::uint64_t expected = free_word(incarnation_of(handle));
+  if (!in.word.compare_exchange_strong(expected, out.word, std::memory_order_seq_cst,
                                        std::memory_order_relaxed)) {
     return taken::no;
   }
-  out.token = at.token.fetch_add(1, std::memory_order_seq_cst) + 1;
-  at.note_sequence = ask.owner.sequence;
-  at.note_token = out.token;
-  at.note_since = sent;
+  out.token = in.token.fetch_add(1, std::memory_order_seq_cst) + 1;
+  in.note_sequence = ask.owner.sequence;
+  in.note_token = out.token;
+  in.note_since = sent;
   if (ask.label.empty()) {
-    at.note_label[0] = 0;
+    in.note_label[0] = 0;
   } else {
-    write_text(at.note_label, ask.label);
+    write_text(in.note_label, ask.label);
   }
-  at.note_signature.publish(signature(out.word, ask.owner.sequence, out.token));
-  // We may have been paused since the swap for longer than the ttl, and somebody who came later may have a
-  // smaller token than we. If the word is still ours, nobody came.
-  return at.word.load(std::memory_order_seq_cst) == out.word ? taken::yes : taken::doubtful;
+  in.note_signature.publish(signature(out.word, ask.owner.sequence, out.token));
+  // We may have been paused since the swap for longer than the ttl, and a holder that came later may have a smaller
+  // token than we. If the word is still ours, none came.
+  return in.word.load(std::memory_order_seq_cst) == out.word ? taken::yes : taken::doubtful;
 }
 
 // Copied from a blank and filled in where it is returned: to clear so large an object and to move it would
@@ -98,34 +98,34 @@ result<entered> file_engine::granted(const fast_entry& got, std::uint64_t handle
   return out;
 }
 
-// Our word was turned into an entry before we were done. If the entry is still there, it was ours all the
-// time, so nobody had a token after ours. While nobody can look, it is in doubt.
+// Our word was turned into an entry before we were done. If the entry is still there, it was ours all the time, so no
+// holder had a token after ours. While the shard cannot be asked, it is in doubt.
 result<std::optional<entered>> file_engine::adopt(std::uint64_t handle, const request& ask,
                                                   const fast_entry& got, const call& limits) {
   record& in = store().record_at(where_of(handle));
-  locked_shard at{env_, shard_with(handle)};
-  if (auto locked = at.lock(limits); !locked) {
+  locked_shard shard{env_, shard_with(handle)};
+  if (auto locked = shard.lock(limits); !locked) {
     return error{errc::outcome_unknown, locked.error().message()};
   }
-  if (in.incarnation != life_of(handle)) return std::optional<entered>{};
-  entry* one = at.find_owner(in, ask.owner.sequence, false);  // somebody read our notes in time
-  if (one == nullptr) one = at.find_fast(in, got.word);
-  if (one == nullptr) return std::optional<entered>{};
-  one->sequence = ask.owner.sequence;
-  one->token = got.token;
-  one->ttl = ask.ttl.count();
-  write_text(one->label, ask.label);
-  one->flags = one->flags & ~entry_fast;
-  at.changed(in);
-  return std::optional{granted(*one, ask.name, ask.owner)};
+  if (in.incarnation != incarnation_of(handle)) return std::optional<entered>{};
+  entry* holder = shard.find_owner(in, ask.owner.sequence, false);  // our notes were read in time
+  if (holder == nullptr) holder = shard.find_fast(in, got.word);
+  if (holder == nullptr) return std::optional<entered>{};
+  holder->sequence = ask.owner.sequence;
+  holder->token = got.token;
+  holder->ttl = ask.ttl.count();
+  write_text(holder->label, ask.label);
+  holder->flags = holder->flags & ~entry_fast;
+  shard.changed(in);
+  return std::optional{granted(*holder, ask.name, ask.owner)};
 }
 
-// Somebody else has it, lives, and has time left: no need to make its release slow by looking closer.
+// Another holder has it, lives, and has time left: no need to make its release slow by looking closer.
 bool file_engine::is_surely_busy(const request& ask, std::uint64_t memo) const noexcept {
-  const record& at = store().record_at(where_of(memo));
-  const std::uint64_t word = at.word.load(std::memory_order_acquire);
+  const record& in = store().record_at(where_of(memo));
+  const std::uint64_t word = in.word.load(std::memory_order_acquire);
   // The record may have been given to another name; then its incarnation is another one.
-  if (tag_of(word) != word_tag::fast || at.incarnation != life_of(memo)) return false;
+  if (tag_of(word) != word_tag::fast || in.incarnation != incarnation_of(memo)) return false;
   const auto holder = holder_of(word);
   if (holder.session == env_.self.session) {
     if (holder.sequence == low_bits(ask.owner.sequence, sequence_bits))
@@ -135,7 +135,7 @@ bool file_engine::is_surely_busy(const request& ask, std::uint64_t memo) const n
   }
   const std::int64_t now = to_count(env_.time.now());
   return now <= expiry_of(word, now, longest_ttl.count()) &&
-         at.word.load(std::memory_order_acquire) == word;
+         in.word.load(std::memory_order_acquire) == word;
 }
 
 // ---- through the shard
@@ -150,30 +150,31 @@ bool file_engine::is_new(std::uint64_t sequence) noexcept {
   return false;
 }
 
-bool file_engine::notes_are_of(const record& at, std::uint64_t word,
+bool file_engine::notes_are_of(const record& in, std::uint64_t word,
                                std::uint64_t sequence) const noexcept {
-  constexpr std::uint64_t who = (std::uint64_t{1} << (2 + session_bits + generation_bits)) - 1;
-  return (word & who) == env_.prefix && at.note_sequence == sequence &&
-         at.note_signature == signature(word, sequence, at.note_token);
+  constexpr std::uint64_t session_mask =
+      (std::uint64_t{1} << (2 + session_bits + generation_bits)) - 1;
+  return (word & session_mask) == env_.prefix && in.note_sequence == sequence &&
+         in.note_signature == signature(word, sequence, in.note_token);
 }
 
 result<entered> file_engine::enter_slowly(const request& ask, const call& limits) {
   const std::uint64_t hash = hash_name(seed_, ask.name);
   for (bool fast = may_be_fast(ask);; fast = false) {
-    locked_shard at{env_, shard_of(hash)};
-    if (auto locked = at.lock(limits); !locked) return locked.error();
-    if (auto room = at.reserve(2); !room) return room.error();
-    const auto found = at.find_or_create(record_kind::lock, ask.name, hash);
+    locked_shard shard{env_, shard_of(hash)};
+    if (auto locked = shard.lock(limits); !locked) return locked.error();
+    if (auto room = shard.reserve(2); !room) return room.error();
+    const auto found = shard.find_or_create(record_kind::lock, ask.name, hash);
     if (!found) return found.error();
     record& in = **found;
     const auto handle = make_handle(store().offset_of(in), in.incarnation);
     if (ask.memo != nullptr) ask.memo->store(handle, std::memory_order_relaxed);
     if (!fast || tag_of(in.word.load(std::memory_order_acquire)) != word_tag::free) {
-      at.inflate(in);
-      if (auto known = find_known(at, in, ask)) return *known;
-      return enter_queue(at, in, ask);
+      shard.inflate(in);
+      if (auto known = find_known(shard, in, ask)) return *known;
+      return enter_queue(shard, in, ask);
     }
-    at.unlock();
+    shard.unlock();
     fast_entry got;
     const taken how = take_fast(handle, ask, got);
     if (how == taken::yes) return granted(got, handle, ask);
@@ -186,35 +187,35 @@ result<entered> file_engine::enter_slowly(const request& ask, const call& limits
 }
 
 // Asked again: the same answer.
-std::optional<entered> file_engine::find_known(locked_shard& at, record& in, const request& ask,
+std::optional<entered> file_engine::find_known(locked_shard& shard, record& in, const request& ask,
                                                bool in_any_mode) {
   const bool is_first = is_new(ask.owner.sequence);
   if (!is_first) {
-    const entry* one = at.find_owner(in, ask.owner.sequence, true);
-    if (one != nullptr) return waiting(*one, ask);
+    const entry* waiter = shard.find_owner(in, ask.owner.sequence, true);
+    if (waiter != nullptr) return waiting(*waiter, ask);
   }
   // A fast holder never came to a queue before, and is alone.
   if (!is_first || in.holder_count == 1) {
-    const entry* one = at.find_owner(in, ask.owner.sequence, false);
+    const entry* holder = shard.find_owner(in, ask.owner.sequence, false);
     // In another mode it is what an upgrade begins with.
-    const bool meant = one != nullptr && (in_any_mode || one->mode == ask.mode);
-    if (meant && !at.is_gone(*one, env_.time.now())) {
-      return granted(*one, ask.name, ask.owner);
+    const bool meant = holder != nullptr && (in_any_mode || holder->mode == ask.mode);
+    if (meant && !shard.is_gone(*holder, env_.time.now())) {
+      return granted(*holder, ask.name, ask.owner);
     }
   }
   return std::nullopt;
 }
 
-result<entered> file_engine::enter_queue(locked_shard& at, record& in, const request& ask) {
+result<entered> file_engine::enter_queue(locked_shard& shard, record& in, const request& ask) {
   const auto now = env_.time.now();
   const auto give_back = [&](auto answer) -> result<entered> {
-    at.settle(in, now);
+    shard.after_change(in, now);
     return answer;
   };
   const auto upgraded = [&]() -> entry* {
     record* where = nullptr;
-    entry* one = ask.replaces == nullptr ? nullptr : at.find_holder(*ask.replaces, where);
-    return where == &in && one != nullptr && !at.is_gone(*one, now) ? one : nullptr;
+    entry* holder = ask.replaces == nullptr ? nullptr : shard.find_holder(*ask.replaces, where);
+    return where == &in && holder != nullptr && !shard.is_gone(*holder, now) ? holder : nullptr;
   };
   entry* base = upgraded();
   const auto fits_in = [&] {
@@ -231,8 +232,8 @@ result<entered> file_engine::enter_queue(locked_shard& at, record& in, const req
   if (is_unused()) in.capacity = ask.capacity;
   bool enters = in.capacity == ask.capacity && fits_in();
   if (!enters) {  // perhaps only the dead are in the way
-    at.reap(in, now);
-    at.serve(in, now);
+    shard.reap(in, now);
+    shard.serve(in, now);
     base = upgraded();
     if (is_unused()) in.capacity = ask.capacity;
     enters = in.capacity == ask.capacity && fits_in();
@@ -243,64 +244,64 @@ result<entered> file_engine::enter_queue(locked_shard& at, record& in, const req
   }
   if (!enters && !ask.wait) return give_back(entered{});
 
-  entry& one = at.new_entry(in, ask.owner.sequence);
-  one.mode = ask.mode;
-  one.weight = ask.weight;
-  one.ttl = ask.ttl.count();
-  one.since = to_count(now);
-  one.priority = ask.priority;
-  write_text(one.label, ask.label);
+  entry& added = shard.new_entry(in, ask.owner.sequence);
+  added.mode = ask.mode;
+  added.weight = ask.weight;
+  added.ttl = ask.ttl.count();
+  added.since = to_count(now);
+  added.priority = ask.priority;
+  write_text(added.label, ask.label);
   if (base != nullptr) {
-    one.flags = entry_upgrade;
-    one.converts = store().offset_of(*base);
+    added.flags = entry_upgrade;
+    added.replaces = store().offset_of(*base);
   }
   if (!enters) {
-    at.queue_up(in, one);
-    return waiting(one, ask);
+    shard.queue_up(in, added);
+    return waiting(added, ask);
   }
-  at.hold(in, one, now);
-  return give_back(granted(one, ask.name, ask.owner));
+  shard.grant_to(in, added, now);
+  return give_back(granted(added, ask.name, ask.owner));
 }
 
-entered file_engine::granted(const entry& one, std::string_view name,
+entered file_engine::granted(const entry& holder, std::string_view name,
                              const owner_id& owner) const noexcept {
   entered out;
   out.what = entered::kind::granted;
   out.granted = {name,
                  owner,
-                 one.mode,
-                 one.weight,
-                 {one.token},
-                 to_steady(one.expires - one.ttl),
-                 nanoseconds{one.ttl},
-                 entry_handle | make_handle(store().offset_of(one), one.serial)};
+                 holder.mode,
+                 holder.weight,
+                 {holder.token},
+                 to_steady(holder.expires - holder.ttl),
+                 nanoseconds{holder.ttl},
+                 entry_handle | make_handle(store().offset_of(holder), holder.serial)};
   return out;
 }
 
-entered file_engine::waiting(const entry& one, const request& ask) const noexcept {
+entered file_engine::waiting(const entry& waiter, const request& ask) const noexcept {
   entered out;
   out.what = entered::kind::waiting;
   out.waiting.name = ask.name;
   out.waiting.owner = ask.owner;
-  out.waiting.handle = entry_handle | make_handle(store().offset_of(one), one.serial);
+  out.waiting.handle = entry_handle | make_handle(store().offset_of(waiter), waiter.serial);
   return out;
 }
 
 result<entered> file_engine::settle(const request& ask, const call& limits) {
   if (is_forked()) return forked_error(store());
   const std::uint64_t hash = hash_name(seed_, ask.name);
-  locked_shard at{env_, shard_of(hash)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
-  if (auto room = at.reserve(1); !room) return room.error();
-  record* in = at.find(record_kind::lock, ask.name, hash);
+  locked_shard shard{env_, shard_of(hash)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
+  if (auto room = shard.reserve(1); !room) return room.error();
+  record* in = shard.find(record_kind::lock, ask.name, hash);
   if (in == nullptr) return entered{};
   newest_ = std::max(newest_.load(), ask.owner.sequence);  // so that it is searched for
-  at.inflate(*in);
+  shard.inflate(*in);
   const auto now = env_.time.now();
-  at.reap(*in, now);
-  at.serve(*in, now);
-  auto known = find_known(at, *in, ask, true);
-  at.settle(*in, now);
+  shard.reap(*in, now);
+  shard.serve(*in, now);
+  auto known = find_known(shard, *in, ask, true);
+  shard.after_change(*in, now);
   return known.value_or(entered{});
 }
 

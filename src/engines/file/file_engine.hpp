@@ -1,4 +1,4 @@
-// The engine behind file: one mapping, one session, one keeper thread.
+// The engine behind file: one mapping, one session, one session thread.
 //
 // Verbs by file: engine.cpp opens and closes, enter.cpp and release.cpp have the uncontended path and what
 // happens when it is not, await.cpp sleeps, operate.cpp shows and revokes, count.cpp has counters and watch.
@@ -6,8 +6,8 @@
 
 #include <holdfast/engine.hpp>
 
-#include "engines/file/keeper.hpp"
 #include "engines/file/mapping.hpp"
+#include "engines/file/session_thread.hpp"
 #include "engines/file/shard.hpp"
 #include "engines/file/wait.hpp"
 #include "support/fork.hpp"
@@ -73,7 +73,7 @@ class file_engine final : public engine {
                    completion<void>& done) noexcept override;
 
  private:
-  class async_place;
+  class async_await;
   class async_watch;
   bool is_forked() const noexcept { return support::fork_generation() != forks_; }
   bool may_be_fast(const request& ask) const noexcept;
@@ -88,19 +88,19 @@ class file_engine final : public engine {
   result<entered> granted(const fast_entry& got, std::uint64_t handle, const request& ask) const;
   bool is_surely_busy(const request& ask, std::uint64_t memo) const noexcept;
   result<entered> enter_slowly(const request& ask, const call& limits);
-  std::optional<entered> find_known(locked_shard& at, record& in, const request& ask,
+  std::optional<entered> find_known(locked_shard& shard, record& in, const request& ask,
                                     bool in_any_mode = false);
-  result<entered> enter_queue(locked_shard& at, record& in, const request& ask);
-  entered granted(const entry& one, std::string_view name, const owner_id& owner) const noexcept;
-  entered waiting(const entry& one, const request& ask) const noexcept;
+  result<entered> enter_queue(locked_shard& shard, record& in, const request& ask);
+  entered granted(const entry& holder, std::string_view name, const owner_id& owner) const noexcept;
+  entered waiting(const entry& waiter, const request& ask) const noexcept;
   bool is_new(std::uint64_t sequence) noexcept;
-  bool notes_are_of(const record& at, std::uint64_t word, std::uint64_t sequence) const noexcept;
+  bool notes_are_of(const record& in, std::uint64_t word, std::uint64_t sequence) const noexcept;
 
-  std::optional<grant> delivered(const entry& one, const ticket& place) const noexcept;
-  result<outlook> look(const ticket& place, std::uint32_t cookie, const call& limits);
-  bool is_at(const entry& one, const ticket& place) const noexcept;
-  result<bool> look_at(watched& what, std::uint32_t cookie, const call& limits, outlook& out);
-  void look_away(watched& what, const call& limits) noexcept;
+  std::optional<grant> delivered(const entry& waiter, const ticket& place) const noexcept;
+  result<look_result> look(const ticket& place, std::uint32_t cookie, const call& limits);
+  bool is_at(const entry& waiter, const ticket& place) const noexcept;
+  result<bool> look_at(watched& what, std::uint32_t cookie, const call& limits, look_result& out);
+  void stop_watching(watched& what, const call& limits) noexcept;
 
   std::uint32_t shard_with(std::uint64_t handle) const noexcept {
     return store_->chunk_around(where_of(handle)).shard;
@@ -108,8 +108,8 @@ class file_engine final : public engine {
   result<void> release_slowly(const grant& held, const call& limits);
   bool give_back_fast(record& in, const grant& held) noexcept;
   result<void> renew_all(std::span<renewal> batch, const call& limits);
-  result<void> renew_in_shard(renewal& one, const call& limits);
-  bool renew_fast(renewal& one) noexcept;
+  result<void> renew_in_shard(renewal& lease, const call& limits);
+  bool renew_fast(renewal& lease) noexcept;
 
   mapping& store() const noexcept { return *store_; }
 
@@ -122,7 +122,7 @@ class file_engine final : public engine {
   std::atomic<std::uint64_t> newest_{0};  // owner that came to a queue
   engine_config config_;
   capabilities caps_;
-  std::unique_ptr<keeper> keeper_;
+  std::unique_ptr<session_thread> session_thread_;
 };
 
 not_done forked_error(const mapping& store);

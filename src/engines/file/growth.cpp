@@ -15,7 +15,7 @@ namespace holdfast::engines::file {
 
 namespace {
 
-// Whoever wants a chunk has a shard's mutex, for which others wait.
+// A client that wants a chunk has a shard's mutex, for which others wait.
 constexpr std::chrono::milliseconds patience{250};
 constexpr std::uint64_t growth_step = 4 * chunk_bytes;
 
@@ -30,7 +30,7 @@ bool mapping::is_item(offset where, chunk_kind kind) const noexcept {
          chunk_around(where).kind == kind;
 }
 
-// Blocks are reserved before anybody writes to them: a full disk is an error here and not a SIGBUS there.
+// Blocks are reserved before they are written to: a full disk is an error here and not a SIGBUS there.
 result<void> mapping::extend(std::uint64_t bytes) {
   rlimit most{};
   int why = 0;

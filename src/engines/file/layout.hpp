@@ -2,8 +2,8 @@
 //
 //   header | sessions[4096] | shards[64] | chunk, chunk, ...      (chunks are 64 KiB, of records or entries)
 //
-// Who may touch a field: `cell`s and atomics are also read without the lock named in the comment; plain
-// fields never. Nothing here is ever moved or given back to the file, so an offset stays what it was.
+// Which fields need a lock: `cell`s and atomics are also read without the lock named in the comment; plain fields
+// never. Nothing here is ever moved or given back to the file, so an offset stays what it was.
 #pragma once
 
 #include <holdfast/types.hpp>
@@ -20,8 +20,8 @@
 
 namespace holdfast::engines::file {
 
-// A field that somebody may read while another writes it: never torn. Loads acquire, so that several fields
-// can be read and one of them checked again afterwards (without fences, which ThreadSanitizer cannot follow).
+// A field that one client may read while another writes it: never torn. Loads acquire, so that several fields can be
+// read and one of them checked again afterwards (without fences, which ThreadSanitizer cannot follow).
 template <class T>
 class cell {
  public:
@@ -31,7 +31,7 @@ class cell {
     value_.store(value, std::memory_order_relaxed);
     return *this;
   }
-  // After everything written so far, for whoever reads it, and for whoever finds our corpse.
+  // After everything written so far, for those that read it, also should we be killed.
   void publish(T value) noexcept { value_.store(value, std::memory_order_release); }
 
  private:
@@ -94,12 +94,12 @@ struct ring_slot {
 inline constexpr std::uint32_t lost_cookie = 0x8000'0000;  // | generation; the payload is the owner
 inline constexpr std::uint32_t lost_revoked = 0x4000'0000;
 
-// One client. `alive` is held by its keeper thread as long as it lives; the kernel marks and wakes the
-// word when that thread dies, however it dies.
+// One client. `alive` is held by its session thread as long as it lives; the kernel marks and wakes the word when that
+// thread dies, however it dies.
 struct alignas(64) session {
   pthread_mutex_t alive;
-  futex_word generation;  // one more for each client that has had this place
-  alignas(64) futex_word bell;
+  futex_word generation;  // one more for each client that has had this slot
+  alignas(64) futex_word wake;
   std::atomic<std::uint32_t> ring_head;
   cell<std::int64_t> pid;
   std::array<cell<std::uint64_t>, 2> nonce;
@@ -123,14 +123,14 @@ struct alignas(64) chunk {
 
 struct alignas(64) shard {
   pthread_mutex_t mutex;
-  cell<std::uint32_t> torn;              // somebody died in here, and nobody has mended it yet
+  cell<std::uint32_t> needs_rebuild;     // a client died in here, and none has rebuilt it yet
   alignas(64) std::uint64_t token_base;  // at least every token of names this shard has forgotten
   std::uint64_t last_version;
   std::uint64_t last_serial;
   offset free_records, free_entries;
   cell<offset> chunks;
   std::uint32_t free_entry_count;
-  cell<std::uint64_t> mended;  // how often somebody died in here; for tests and the curious
+  cell<std::uint64_t> rebuilds;  // how often a client died in here; for tests and the curious
   std::array<offset, bucket_count> buckets;
 };
 
@@ -167,33 +167,33 @@ struct alignas(64) record {
 
 enum class entry_state : std::uint32_t { free = 0, watching = 1, waiting = 2, holding = 3 };
 
-inline constexpr std::uint32_t entry_upgrade = 1;  // flags: goes before everybody
-inline constexpr std::uint32_t entry_fast =
-    2;  // made from a fast word; owner and token may be unknown
-inline constexpr std::uint32_t entry_shadow =
-    4;  // an upgrade of it holds: weighs nothing until that ends
+// Flags. upgrade: goes before all others. fast: made from a fast word; owner and token may be unknown. replaced: an
+// upgrade of it holds, so it weighs nothing until that ends.
+inline constexpr std::uint32_t entry_upgrade = 1;
+inline constexpr std::uint32_t entry_fast = 2;
+inline constexpr std::uint32_t entry_replaced = 4;
 
 struct alignas(64) entry {
   cell<entry_state> state;     // the authority: written last when it enters, first when it ends
-  futex_word wake;             // bit 0: somebody sleeps on it
+  futex_word wake;             // bit 0: a thread sleeps on it
   cell<std::uint32_t> cookie;  // 0: a thread waits; else an asynchronous wait of that session
   cell<std::uint32_t> flags;
   cell<offset> record;
   cell<std::uint32_t> session, generation;
-  cell<offset> converts;  // an upgrade: the entry it replaces, or stands before once it holds
+  cell<offset> replaces;  // an upgrade: the entry it replaces, or stands before once it holds
   cell<std::uint64_t> sequence, serial, weight, token;
 
   alignas(64) cell<std::int64_t> since;  // nanoseconds of the steady clock, as are the next two
   cell<std::int64_t> expires, ttl;
   cell<std::uint64_t> fast_word;  // what it was made from
-  std::uint64_t aim;  // what the waiter watches over: a serial, or additions | aim_at_holders
+  std::uint64_t monitors;  // a waiter: the serial of an entry, or additions | monitors_holders
   cell<lock_mode> mode;
   std::int32_t priority;
   offset next, prev;
   alignas(64) text_words label;
 };
 
-inline constexpr std::uint64_t aim_at_holders = std::uint64_t{1} << 63;
+inline constexpr std::uint64_t monitors_holders = std::uint64_t{1} << 63;
 
 static_assert(sizeof(session) == 704 && sizeof(shard) == 128 + 4096);
 static_assert(sizeof(record) == 576 && sizeof(entry) == 192);

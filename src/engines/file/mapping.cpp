@@ -136,7 +136,7 @@ result<std::unique_ptr<mapping>> mapping::open(const open_options& options) {
     if (!file) return file.error();
     std::unique_ptr<mapping> opened{new mapping{options.path, *file}};
     if (auto attached = opened->attach(options); !attached) return attached.error();
-    // Removed between our open and our flock: nobody else would ever meet us there.
+    // Removed between our open and our flock: no other client would ever meet us there.
     struct stat at {};
     if (fstat(*file, &at) == 0 && at.st_nlink > 0) return opened;
   }
@@ -148,10 +148,11 @@ result<void> mapping::attach(const open_options& options) {
   const auto busy = [this] {
     return error{
         errc::unavailable,
-        fmt::format("{} is of an earlier boot or unfinished, and has been in use for {} s by "
-                    "somebody else who must finish or close it first; perhaps a sandbox with a "
-                    "boot id of its own shares it.",
-                    quoted(), patience.count())};
+        fmt::format(
+            "{} is of an earlier boot or unfinished, and has been in use for {} s by "
+            "another process, which must finish or close it first; perhaps a sandbox with a "
+            "boot id of its own shares it.",
+            quoted(), patience.count())};
   };
   const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
@@ -159,8 +160,8 @@ result<void> mapping::attach(const open_options& options) {
       auto work = needs_work(*boot);
       if (!work) return work.error();
       if (!*work) break;
-      // Two who both found it unfinished must not wait for each other, and whoever finishes it keeps its
-      // shared lock for life: so try to be alone, else let go and look again.
+      // Two processes that both found it unfinished must not wait for each other, and the one that finishes it keeps
+      // its shared lock for life: so try to be alone, else let go and look again.
       if (flock(file_, LOCK_EX | LOCK_NB) == 0) {
         work = needs_work(*boot);
         if (!work) return work.error();
@@ -191,8 +192,8 @@ result<bool> mapping::needs_work(const boot_id& boot) {
   };
   alignas(header) std::array<std::byte, sizeof(header)> page{};
   const auto got = pread(file_, page.data(), page.size(), 0);
-  // The size second: whoever makes the store grow extends the file first and says so in the header then, so the file is
-  // never shorter than what its header said before.
+  // The size second: a client that makes the store grow extends the file first and says so in the header then, so the
+  // file is never shorter than what its header said before.
   struct stat at {};
   if (fstat(file_, &at) != 0) return refuse("cannot be examined");
   const auto size = static_cast<std::uint64_t>(at.st_size);
@@ -219,7 +220,7 @@ result<bool> mapping::needs_work(const boot_id& boot) {
   return found.boot != boot;
 }
 
-// REQUIRES: the exclusive flock. Killed anywhere in here, the next one begins anew.
+// REQUIRES: the exclusive flock. Killed anywhere in here, the next process begins anew.
 result<void> mapping::create(const open_options& options, const boot_id& boot) {
   std::uint32_t ready = 0;
   const bool exists = pread(file_, &ready, sizeof ready, offsetof(header, ready)) == sizeof ready &&

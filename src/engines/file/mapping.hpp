@@ -1,7 +1,7 @@
 // The store file in memory: opened with suspicion, mapped once at its greatest size, grown block by block.
 //
-// Every attached process keeps a shared flock on the file; whoever must write all of it (to create it, or
-// to clear it after a reboot) needs the exclusive one, so that never happens under somebody's feet.
+// Every attached process keeps a shared flock on the file; a process that must write all of it (to create it, or to
+// clear it after a reboot) needs the exclusive one, so that never happens while another uses it.
 #pragma once
 
 #include <holdfast/result.hpp>
@@ -93,7 +93,7 @@ class mapping {
 };
 
 void init_robust(pthread_mutex_t& mutex) noexcept;
-// Like pthread_mutex_lock, but ETIMEDOUT after that long: a stopped process must not stop everybody.
+// Like pthread_mutex_lock, but ETIMEDOUT after that long: a stopped process must not stop all others.
 int lock_within(pthread_mutex_t& mutex, nanoseconds limit) noexcept;
 std::uint64_t wall_microseconds() noexcept;
 std::int64_t wall_nanoseconds() noexcept;

@@ -8,29 +8,29 @@ namespace holdfast::engines::file {
 
 namespace {
 
-// Who the session is, as long as it still is the one that the entry means.
-void describe_session(session& one, std::uint32_t generation, holder_info& out) {
-  out.owner.client = {one.nonce[0].get(), one.nonce[1].get()};
-  out.pid = one.pid;
-  out.host = read_text(one.host);
-  if (one.generation.load(std::memory_order_acquire) == generation) return;
+// The client of a session, as long as it still is the one that the entry means.
+void describe_session(session& client, std::uint32_t generation, holder_info& out) {
+  out.owner.client = {client.nonce[0].get(), client.nonce[1].get()};
+  out.pid = client.pid;
+  out.host = read_text(client.host);
+  if (client.generation.load(std::memory_order_acquire) == generation) return;
   out.owner.client = {};
   out.pid = 0;
   out.host.clear();
 }
 
-holder_info describe_entry(mapping& store, const entry& one, steady_time now) {
+holder_info describe_entry(mapping& store, const entry& described, steady_time now) {
   holder_info out;
-  describe_session(store.session_at(one.session), one.generation, out);
-  out.owner.sequence = one.sequence;
-  out.mode = one.mode;
-  out.weight = one.weight;
-  out.age = now - to_steady(one.since);
-  out.priority = one.priority;
-  out.label = read_text(one.label);
-  if (one.state == entry_state::holding) {
-    out.token.value = one.token;
-    out.expires_in = to_steady(one.expires) - now;
+  describe_session(store.session_at(described.session), described.generation, out);
+  out.owner.sequence = described.sequence;
+  out.mode = described.mode;
+  out.weight = described.weight;
+  out.age = now - to_steady(described.since);
+  out.priority = described.priority;
+  out.label = read_text(described.label);
+  if (described.state == entry_state::holding) {
+    out.token.value = described.token;
+    out.expires_in = to_steady(described.expires) - now;
   }
   return out;
 }
@@ -38,9 +38,9 @@ holder_info describe_entry(mapping& store, const entry& one, steady_time now) {
 // A fast holder writes its notes after it has the lock; until they fit the word, less is known about it.
 holder_info describe_fast(mapping& store, const record& in, std::uint64_t word, steady_time now) {
   const auto holder = holder_of(word);
-  session& whose = store.session_at(holder.session);
+  session& client = store.session_at(holder.session);
   holder_info out;
-  describe_session(whose, whose.generation.load(), out);
+  describe_session(client, client.generation.load(), out);
   out.weight = rw_capacity;
   out.expires_in = to_steady(expiry_of(word, to_count(now), longest_ttl.count())) - now;
   out.owner.sequence = holder.sequence;
@@ -63,28 +63,28 @@ bool is_live_fast(mapping& store, std::uint64_t word, steady_time now) {
          to_count(now) <= expiry_of(word, to_count(now), longest_ttl.count());
 }
 
-lock_info describe(locked_shard& at, const record& in, steady_time now) {
-  mapping& store = at.store();
+lock_info describe(locked_shard& shard, const record& in, steady_time now) {
+  mapping& store = shard.store();
   lock_info out;
   out.name.assign(in.name.data(), in.name_length);
   const std::uint64_t word = in.word.load(std::memory_order_acquire);
-  out.version = at.version_of(in, now);
+  out.version = shard.version_of(in, now);
   if (is_live_fast(store, word, now)) {
     out.capacity = rw_capacity;
     out.holders.push_back(describe_fast(store, in, word, now));
     return out;
   }
   for (offset e = in.holders; e != 0; e = store.entry_at(e).next) {
-    const entry& one = store.entry_at(e);
-    if ((one.flags & entry_shadow) != 0 || at.is_gone(one, now)) continue;
-    out.holders.push_back(describe_entry(store, one, now));
+    const entry& holder = store.entry_at(e);
+    if ((holder.flags & entry_replaced) != 0 || shard.is_gone(holder, now)) continue;
+    out.holders.push_back(describe_entry(store, holder, now));
   }
   std::sort(out.holders.begin(), out.holders.end(),
             [](const holder_info& a, const holder_info& b) { return a.token < b.token; });
   for (offset e = in.waiters; e != 0; e = store.entry_at(e).next) {
-    const entry& one = store.entry_at(e);
-    if (!is_alive(store.session_at(one.session), one.generation)) continue;
-    out.waiters.push_back(describe_entry(store, one, now));
+    const entry& waiter = store.entry_at(e);
+    if (!is_alive(store.session_at(waiter.session), waiter.generation)) continue;
+    out.waiters.push_back(describe_entry(store, waiter, now));
   }
   if (!out.holders.empty() || !out.waiters.empty()) out.capacity = in.capacity;
   return out;
@@ -95,13 +95,13 @@ lock_info describe(locked_shard& at, const record& in, steady_time now) {
 result<lock_info> file_engine::inspect(std::string_view name, const call& limits) {
   if (is_forked()) return forked_error(store());
   const std::uint64_t hash = hash_name(seed_, name);
-  locked_shard at{env_, shard_of(hash)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
-  record* in = at.find(record_kind::lock, name, hash);
+  locked_shard shard{env_, shard_of(hash)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
+  record* in = shard.find(record_kind::lock, name, hash);
   if (in != nullptr) {
     const auto now = env_.time.now();
-    if (at.reap(*in, now)) at.settle(*in, now);
-    return describe(at, *in, now);
+    if (shard.reap(*in, now)) shard.after_change(*in, now);
+    return describe(shard, *in, now);
   }
   lock_info nothing;
   nothing.name = name;
@@ -115,14 +115,14 @@ result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::s
   const auto by_name = [](const lock_info& a, const lock_info& b) { return a.name < b.name; };
   for (std::uint32_t i = 0; i < shard_count; ++i) {
     if (store().shard_at(i).chunks == 0) continue;
-    locked_shard at{env_, i};
-    if (auto locked = at.lock(limits); !locked) return locked.error();
+    locked_shard shard{env_, i};
+    if (auto locked = shard.lock(limits); !locked) return locked.error();
     const auto now = env_.time.now();
-    at.for_each_record([&](record& in) {
+    shard.for_each_record([&](record& in) {
       const word_tag tag = tag_of(in.word.load(std::memory_order_acquire));
       if (in.kind != record_kind::lock || tag == word_tag::closed || tag == word_tag::free) return;
       if (!std::string_view{in.name.data(), in.name_length}.starts_with(prefix)) return;
-      auto info = describe(at, in, now);
+      auto info = describe(shard, in, now);
       if (!info.holders.empty() || !info.waiters.empty()) out.push_back(std::move(info));
     });
     if (out.size() > 2 * limit + 1024) {  // keep only what can still be among the first
@@ -139,27 +139,28 @@ result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::s
 result<std::size_t> file_engine::revoke(std::string_view name, const call& limits) {
   if (is_forked()) return forked_error(store());
   const std::uint64_t hash = hash_name(seed_, name);
-  locked_shard at{env_, shard_of(hash)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
-  if (auto room = at.reserve(1); !room) return room.error();
-  record* in = at.find(record_kind::lock, name, hash);
+  locked_shard shard{env_, shard_of(hash)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
+  if (auto room = shard.reserve(1); !room) return room.error();
+  record* in = shard.find(record_kind::lock, name, hash);
   if (in == nullptr) return std::size_t{0};
   const auto now = env_.time.now();
-  at.inflate(*in);
-  at.reap(*in, now);
+  shard.inflate(*in);
+  shard.reap(*in, now);
   std::size_t ended = 0;
   while (in->holders != 0) {
-    entry* one = &store().entry_at(in->holders);
+    entry* holder = &store().entry_at(in->holders);
     // A base that is not the first goes with its upgrade; if it is the first, look behind it.
-    while ((one->flags & entry_shadow) != 0 && one->next != 0) one = &store().entry_at(one->next);
-    at.tell_lost(*one, true);
-    at.drop_holder(*in, *one);
+    while ((holder->flags & entry_replaced) != 0 && holder->next != 0)
+      holder = &store().entry_at(holder->next);
+    shard.tell_lost(*holder, true);
+    shard.drop_holder(*in, *holder);
     ++ended;
   }
-  // The fence is above every token given so far, also while nobody holds the lock.
+  // Every later token is above all given so far, also when the lock was free.
   in->token.fetch_add(1, std::memory_order_seq_cst);
-  at.changed(*in);
-  at.settle(*in, now);
+  shard.changed(*in);
+  shard.after_change(*in, now);
   return ended;
 }
 

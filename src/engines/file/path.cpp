@@ -43,7 +43,7 @@ std::string default_folder() {
   return fmt::format("/tmp/holdfast-{}", geteuid());
 }
 
-// A folder in /tmp may have been made by somebody who waits for us to trust it.
+// A folder in /tmp may have been made by another user who waits for us to trust it.
 result<void> prepare_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return error{errc::unavailable,
@@ -113,7 +113,7 @@ result<int> open_private(const std::string& path) {
     complaint = fmt::format("it belongs to user {} and not to user {}; name another path",
                             at.st_uid, geteuid());
   } else if ((at.st_mode & others_may_anything) != 0) {
-    // Whatever else it is, its owner had a reason: no advice that would lock others out of it.
+    // Whatever else it is, its owner had a reason: no advice that would lock other users out of it.
     complaint =
         fmt::format("{}others have permissions on it (mode {:04o}); {}",
                     is_store(file) ? "" : "it is not a lock store, and ", at.st_mode & 07777U,

@@ -9,12 +9,12 @@ namespace holdfast::engines::file {
 record* locked_shard::find(record_kind kind, std::string_view name,
                            std::uint64_t hash) const noexcept {
   for (offset r = shard_.buckets[hash / shard_count % bucket_count]; r != 0;) {
-    record& one = store_.record_at(r);
-    if (one.hash == hash && one.kind == kind && one.name_length == name.size() &&
-        std::memcmp(one.name.data(), name.data(), name.size()) == 0) {
-      return &one;
+    record& candidate = store_.record_at(r);
+    if (candidate.hash == hash && candidate.kind == kind && candidate.name_length == name.size() &&
+        std::memcmp(candidate.name.data(), name.data(), name.size()) == 0) {
+      return &candidate;
     }
-    r = one.next;
+    r = candidate.next;
   }
   return nullptr;
 }
@@ -84,46 +84,46 @@ result<void> locked_shard::add_chunk(chunk_kind kind) {
 
 // ---- recycling
 
-bool locked_shard::is_idle(record& one, std::int64_t wall, steady_time now) noexcept {
-  std::uint64_t word = one.word.load(std::memory_order_acquire);
-  if (one.kind == record_kind::counter) {
-    const bool kept = one.exists != 0 && wall - one.changed < one.keep;
-    return word == slow_word && one.watchers == 0 && !kept;
+bool locked_shard::is_idle(record& in, std::int64_t wall, steady_time now) noexcept {
+  std::uint64_t word = in.word.load(std::memory_order_acquire);
+  if (in.kind == record_kind::counter) {
+    const bool kept = in.exists != 0 && wall - in.changed < in.keep;
+    return word == slow_word && in.watchers == 0 && !kept;
   }
   if (tag_of(word) == word_tag::fast) {
-    // Nobody waits for a fast one, so a dead holder can stay unnoticed until its record is wanted.
+    // A fast word has no waiters, so a dead holder can stay unnoticed until its record is wanted.
     const auto holder = holder_of(word);
     const bool alive = may_be_alive(store_.session_at(holder.session), holder.generation);
     if (alive && to_count(now) <= expiry_of(word, to_count(now), longest_ttl.count())) return false;
   } else if (tag_of(word) != word_tag::free) {
     return false;
   }
-  return one.word.compare_exchange_strong(word, closed_word);  // or else somebody just took it
+  return in.word.compare_exchange_strong(word, closed_word);  // or else a client just took it
 }
 
 std::size_t locked_shard::recycle_records() noexcept {
-  bury_dead_entries();
+  drop_dead_entries();
   std::size_t found = 0;
   const auto wall = wall_nanoseconds();
   const auto now = env_.time.now();
-  for_each_record([&](record& one) {
-    if (one.word.load(std::memory_order_relaxed) == closed_word || !is_idle(one, wall, now)) return;
-    close(one);
+  for_each_record([&](record& in) {
+    if (in.word.load(std::memory_order_relaxed) == closed_word || !is_idle(in, wall, now)) return;
+    close(in);
     ++found;
   });
   return found;
 }
 
-void locked_shard::close(record& one) noexcept {
-  one.word.store(closed_word, std::memory_order_release);
+void locked_shard::close(record& closed) noexcept {
+  closed.word.store(closed_word, std::memory_order_release);
   // A later record of the same name begins where this one ends. (A rebuild does the same, should we not
   // get so far.)
-  shard_.token_base = std::max(shard_.token_base, one.token.load(std::memory_order_acquire));
-  const offset where = store_.offset_of(one);
-  offset* link = &shard_.buckets[one.hash / shard_count % bucket_count];
+  shard_.token_base = std::max(shard_.token_base, closed.token.load(std::memory_order_acquire));
+  const offset where = store_.offset_of(closed);
+  offset* link = &shard_.buckets[closed.hash / shard_count % bucket_count];
   while (*link != where) link = &store_.record_at(*link).next;
-  *link = one.next;
-  one.next = shard_.free_records;
+  *link = closed.next;
+  closed.next = shard_.free_records;
   shard_.free_records = where;
 }
 
@@ -131,17 +131,17 @@ void locked_shard::close(record& one) noexcept {
 
 result<void> locked_shard::reserve(std::uint32_t entries) {
   if (shard_.free_entry_count >= entries) return {};
-  bury_dead_entries();
+  drop_dead_entries();
   if (shard_.free_entry_count >= entries_per_chunk / 4) return {};
   auto grown = add_chunk(chunk_kind::entries);
   if (!grown && shard_.free_entry_count < entries) return grown;
   return {};
 }
 
-void locked_shard::bury_dead_entries() noexcept {
+void locked_shard::drop_dead_entries() noexcept {
   const auto now = env_.time.now();
-  for_each_record([this, now](record& one) {
-    if (one.word.load(std::memory_order_acquire) != slow_word) return;
+  for_each_record([this, now](record& in) {
+    if (in.word.load(std::memory_order_acquire) != slow_word) return;
     const auto bury = [&](offset list, auto drop) {
       for (offset e = list; e != 0;) {
         entry& each = at(e);
@@ -149,10 +149,10 @@ void locked_shard::bury_dead_entries() noexcept {
         if (!is_alive(store_.session_at(each.session), each.generation)) drop(each);
       }
     };
-    bury(one.watchers, [&](entry& e) { drop_watcher(one, e); });
-    bury(one.waiters, [&](entry& e) { drop_waiter(one, e); });
-    reap(one, now);
-    settle(one, now);
+    bury(in.watchers, [&](entry& e) { drop_watcher(in, e); });
+    bury(in.waiters, [&](entry& e) { drop_waiter(in, e); });
+    reap(in, now);
+    after_change(in, now);
   });
 }
 
@@ -165,23 +165,23 @@ entry& locked_shard::new_entry(record& of, std::uint64_t sequence) noexcept {
   fresh.record = store_.offset_of(of);
   fresh.session = env_.self.session;
   fresh.generation = env_.self.generation;
-  fresh.converts = 0;
+  fresh.replaces = 0;
   fresh.sequence = sequence;
   fresh.serial = ++shard_.last_serial;
   fresh.token = 0;
   fresh.fast_word = 0;
-  fresh.aim = 0;
+  fresh.monitors = 0;
   fresh.priority = 0;
   fresh.next = fresh.prev = 0;
   return fresh;
 }
 
-void locked_shard::free_entry(entry& one) noexcept {
-  one.state.publish(entry_state::free);
+void locked_shard::free_entry(entry& freed) noexcept {
+  freed.state.publish(entry_state::free);
   // Nothing of its next life may be written before its state says that this one is over.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  one.next = shard_.free_entries;
-  shard_.free_entries = store_.offset_of(one);
+  freed.next = shard_.free_entries;
+  shard_.free_entries = store_.offset_of(freed);
   ++shard_.free_entry_count;
 }
 

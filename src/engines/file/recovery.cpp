@@ -38,7 +38,7 @@ class rebuilder {
     each_chunk<entry>(chunk_kind::entries, entries_per_chunk,
                       [this](entry& e, offset where) { sort_out(e, where); });
     link_waiters();
-    find_shadows();
+    mark_replaced();
     each_chunk<record>(chunk_kind::records, records_per_chunk,
                        [](record& r, offset) { deflate_if_empty(r); });
   }
@@ -50,10 +50,10 @@ class rebuilder {
     // What another process adds beyond our mapping just now is of other shards: for this one it would need our mutex.
     const std::uint32_t count = std::min(store_.head().chunk_count.get(), store_.visible_chunks());
     for (std::uint32_t i = 0; i < count; ++i) {
-      chunk& one = store_.chunk_number(i);
-      if (one.shard != index_ || one.kind == chunk_kind::unused) continue;
-      one.next = shard_.chunks;
-      shard_.chunks = store_.offset_of(one);
+      chunk& found = store_.chunk_number(i);
+      if (found.shard != index_ || found.kind == chunk_kind::unused) continue;
+      found.next = shard_.chunks;
+      shard_.chunks = store_.offset_of(found);
     }
   }
 
@@ -100,8 +100,8 @@ class rebuilder {
         push(r.holders, e, where);
         ++r.holder_count;
         r.used += e.weight;
-        e.flags = e.flags & ~entry_shadow;
-        if (e.converts != 0) upgrades_.push_back(where);
+        e.flags = e.flags & ~entry_replaced;
+        if (e.replaces != 0) upgrades_.push_back(where);
         break;
       }
     }
@@ -135,18 +135,18 @@ class rebuilder {
     }
   }
 
-  // Those whose upgrade holds weigh nothing; an upgrade whose base is gone is a holder like any other.
-  void find_shadows() {
+  // Entries whose upgrade holds weigh nothing; an upgrade whose base is gone is a holder like any other.
+  void mark_replaced() {
     for (const offset where : upgrades_) {
       entry& upgrade = store_.entry_at(where);
-      entry& base = store_.entry_at(upgrade.converts);
-      if (!store_.is_item(upgrade.converts, chunk_kind::entries) ||
+      entry& base = store_.entry_at(upgrade.replaces);
+      if (!store_.is_item(upgrade.replaces, chunk_kind::entries) ||
           base.state != entry_state::holding || base.record != upgrade.record ||
           base.session != upgrade.session || base.generation != upgrade.generation) {
-        upgrade.converts = 0;
+        upgrade.replaces = 0;
         continue;
       }
-      base.flags = base.flags | entry_shadow;
+      base.flags = base.flags | entry_replaced;
       record& r = store_.record_at(base.record);
       r.used -= base.weight;
       --r.holder_count;
@@ -188,33 +188,34 @@ void rebuild(mapping& store, std::uint32_t shard_index) { rebuilder{store, shard
 void begin_boot(mapping& store) {
   init_robust(store.head().growing);
   for (std::uint32_t i = 0; i < session_count; ++i) {
-    session& one = store.session_at(i);
-    one.generation.fetch_add(1);
-    init_robust(one.alive);
+    session& slot = store.session_at(i);
+    slot.generation.fetch_add(1);
+    init_robust(slot.alive);
   }
   const std::uint32_t count = store.head().chunk_count;
   for (std::uint32_t i = 0; i < count; ++i) {
-    chunk& one = store.chunk_number(i);
-    const offset where = store.offset_of(one);
-    if (one.shard >= shard_count)
-      one.kind = chunk_kind::unused;  // its page was lost with the power
-    if (one.kind == chunk_kind::entries) {
+    chunk& cleared = store.chunk_number(i);
+    const offset where = store.offset_of(cleared);
+    // Its page was lost with the power.
+    if (cleared.shard >= shard_count) cleared.kind = chunk_kind::unused;
+    if (cleared.kind == chunk_kind::entries) {
       for_each_item<entry>(store, where, entries_per_chunk,
                            [](entry& e, offset) { e.state = entry_state::free; });
     }
-    if (one.kind == chunk_kind::records) {
+    if (cleared.kind == chunk_kind::records) {
       for_each_item<record>(store, where, records_per_chunk, [&store](record& r, offset) {
         r.word.store(is_sound_counter(store, r) ? slow_word : closed_word);
       });
     }
   }
   for (std::uint32_t i = 0; i < shard_count; ++i) {
-    shard& one = store.shard_at(i);
-    init_robust(one.mutex);
+    shard& cleared = store.shard_at(i);
+    init_robust(cleared.mutex);
     rebuild(store, i);
-    one.torn = 0;
-    one.token_base = std::max(one.token_base + (std::uint64_t{1} << 32), wall_microseconds());
-    one.last_version += std::uint64_t{1} << 32;
+    cleared.needs_rebuild = 0;
+    cleared.token_base =
+        std::max(cleared.token_base + (std::uint64_t{1} << 32), wall_microseconds());
+    cleared.last_version += std::uint64_t{1} << 32;
   }
 }
 

@@ -7,15 +7,15 @@
 
 namespace holdfast::engines::file {
 
-// Forgets all lists of the shard and makes them anew from the records' words and the entries' states.
-// Whoever dies in here leaves the same work to the next. REQUIRES: the shard's mutex.
+// Forgets all lists of the shard and makes them anew from the records' words and the entries' states. A client that
+// dies in here leaves the same work to the next. REQUIRES: the shard's mutex.
 void rebuild(mapping& store, std::uint32_t shard_index);
 
 // The order of the queue: upgrades, then by priority, then by arrival.
 bool goes_before(const entry& a, const entry& b) noexcept;
 
-// After a reboot nobody holds or waits; counters stay; tokens go on far above all that were given.
-// REQUIRES: nobody else is attached.
+// After a reboot there are no holders and no waiters; counters stay; tokens go on far above all that were given.
+// REQUIRES: no other process is attached.
 void begin_boot(mapping& store);
 
 }  // namespace holdfast::engines::file

@@ -22,7 +22,7 @@ result<void> file_engine::release(const grant& held, const call& limits) {
     std::uint64_t word =
         fast_word(env_.prefix, held.owner.sequence, to_count(held.valid_from + held.ttl));
     record& in = store().record_at(where_of(held.handle));
-    if (in.word.compare_exchange_strong(word, free_word(life_of(held.handle)),
+    if (in.word.compare_exchange_strong(word, free_word(incarnation_of(held.handle)),
                                         std::memory_order_seq_cst, std::memory_order_relaxed)) {
       return {};
     }
@@ -34,20 +34,20 @@ result<void> file_engine::release(const grant& held, const call& limits) {
 bool file_engine::give_back_fast(record& in, const grant& held) noexcept {
   std::uint64_t word = in.word.load(std::memory_order_acquire);
   return tag_of(word) == word_tag::fast && notes_are_of(in, word, held.owner.sequence) &&
-         in.word.compare_exchange_strong(word, free_word(life_of(held.handle)));
+         in.word.compare_exchange_strong(word, free_word(incarnation_of(held.handle)));
 }
 
 result<void> file_engine::release_slowly(const grant& held, const call& limits) {
-  locked_shard at{env_, shard_with(held.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
+  locked_shard shard{env_, shard_with(held.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
   record* in = nullptr;
-  if (entry* one = at.find_holder(held, in)) {
-    at.drop_holder(*in, *one);
-    at.settle(*in, env_.time.now());
+  if (entry* holder = shard.find_holder(held, in)) {
+    shard.drop_holder(*in, *holder);
+    shard.after_change(*in, env_.time.now());
     return {};
   }
-  const bool is_record =
-      (held.handle & entry_handle) == 0 && in != nullptr && in->incarnation == life_of(held.handle);
+  const bool is_record = (held.handle & entry_handle) == 0 && in != nullptr &&
+                         in->incarnation == incarnation_of(held.handle);
   if (is_record && give_back_fast(*in, held)) return {};
   return not_held_error(held.name);
 }
@@ -65,8 +65,8 @@ namespace {
 
 // Some answers and some `unknown` are an answer; an error is for the case that nothing is known at all.
 result<session_proof> unless_known(std::span<const renewal> batch, result<void> asked) {
-  const bool any = std::any_of(batch.begin(), batch.end(), [](const renewal& one) {
-    return one.answer != renewal::verdict::unknown;
+  const bool any = std::any_of(batch.begin(), batch.end(), [](const renewal& lease) {
+    return lease.answer != renewal::verdict::unknown;
   });
   if (any || asked) return session_proof{};
   return std::move(asked).error();
@@ -75,7 +75,7 @@ result<session_proof> unless_known(std::span<const renewal> batch, result<void> 
 }  // namespace
 
 result<session_proof> file_engine::renew(std::span<renewal> batch, const call& limits) {
-  for (renewal& one : batch) one.answer = renewal::verdict::unknown;
+  for (renewal& lease : batch) lease.answer = renewal::verdict::unknown;
   // First everything that can be had at once: a shard that is stuck may keep us until the others have run out.
   if (renew_all(batch, impatient(limits.stop))) return session_proof{};
   return unless_known(batch, renew_all(batch, limits));
@@ -83,7 +83,7 @@ result<session_proof> file_engine::renew(std::span<renewal> batch, const call& l
 
 void file_engine::start_renew(std::span<renewal> batch, const call& limits,
                               completion<session_proof>& done) noexcept {
-  for (renewal& one : batch) one.answer = renewal::verdict::unknown;
+  for (renewal& lease : batch) lease.answer = renewal::verdict::unknown;
   done.complete(unless_known(batch, renew_all(batch, impatient(limits.stop))));
 }
 
@@ -91,27 +91,27 @@ void file_engine::start_renew(std::span<renewal> batch, const call& limits,
 // of the last one that could not.
 result<void> file_engine::renew_all(std::span<renewal> batch, const call& limits) {
   if (is_forked()) return forked_error(store());
-  std::bitset<shard_count> mute;
+  std::bitset<shard_count> stuck;
   result<void> outcome;
-  for (renewal& one : batch) {
-    if (one.answer != renewal::verdict::unknown || renew_fast(one)) continue;
-    const auto shard = shard_with(one.held->handle);
-    if (mute[shard]) continue;
-    if (auto asked = renew_in_shard(one, limits); !asked) {
-      mute.set(shard);
+  for (renewal& lease : batch) {
+    if (lease.answer != renewal::verdict::unknown || renew_fast(lease)) continue;
+    const auto shard = shard_with(lease.held->handle);
+    if (stuck[shard]) continue;
+    if (auto asked = renew_in_shard(lease, limits); !asked) {
+      stuck.set(shard);
       outcome = std::move(asked);
     }
   }
   return outcome;
 }
 
-// An uncontended lock is prolonged where it stands. Whoever is over its time is lost, even if nobody else
-// wanted it yet.
-bool file_engine::renew_fast(renewal& one) noexcept {
-  const grant& held = *one.held;
+// An uncontended lock is prolonged where it stands. A lease past its expiry is lost, even if no other client wanted the
+// lock yet.
+bool file_engine::renew_fast(renewal& lease) noexcept {
+  const grant& held = *lease.held;
   if ((held.handle & entry_handle) != 0) return false;
   record& in = store().record_at(where_of(held.handle));
-  if (in.incarnation != life_of(held.handle)) return false;
+  if (in.incarnation != incarnation_of(held.handle)) return false;
   std::uint64_t word = in.word.load(std::memory_order_acquire);
   if (tag_of(word) != word_tag::fast || !notes_are_of(in, word, held.owner.sequence)) return false;
   const std::int64_t sent = to_count(env_.time.now());
@@ -121,33 +121,33 @@ bool file_engine::renew_fast(renewal& one) noexcept {
   const std::uint64_t next = fast_word(env_.prefix, held.owner.sequence, expires);
   if (!in.word.compare_exchange_strong(word, next)) return false;
   in.note_signature.publish(signature(next, held.owner.sequence, token));
-  one.answer = renewal::verdict::held;
-  one.valid_from = to_steady(expires - held.ttl.count());
+  lease.answer = renewal::verdict::held;
+  lease.valid_from = to_steady(expires - held.ttl.count());
   return true;
 }
 
-result<void> file_engine::renew_in_shard(renewal& one, const call& limits) {
-  const grant& held = *one.held;
-  locked_shard at{env_, shard_with(held.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked;
+result<void> file_engine::renew_in_shard(renewal& lease, const call& limits) {
+  const grant& held = *lease.held;
+  locked_shard shard{env_, shard_with(held.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked;
   record* in = nullptr;
-  entry* found = at.find_holder(held, in);
+  entry* found = shard.find_holder(held, in);
   const auto now = env_.time.now();
-  one.answer = renewal::verdict::lost;
+  lease.answer = renewal::verdict::lost;
   if (found == nullptr) return {};
   if (to_count(now) > found->expires) {
-    at.drop_holder(*in, *found);
-    at.settle(*in, now);
+    shard.drop_holder(*in, *found);
+    shard.after_change(*in, now);
     return {};
   }
   found->ttl = held.ttl.count();
   found->expires = to_count(now + held.ttl);
-  // Made from our fast word by somebody who did not know us; now everything is known.
+  // Made from our fast word by a client that did not know its owner; now everything is known.
   found->sequence = held.owner.sequence;
   found->token = held.token.value;
   found->flags = found->flags & ~entry_fast;
-  one.answer = renewal::verdict::held;
-  one.valid_from = now;
+  lease.answer = renewal::verdict::held;
+  lease.valid_from = now;
   return {};
 }
 
@@ -155,34 +155,35 @@ result<void> file_engine::renew_in_shard(renewal& one, const call& limits) {
 
 result<grant> file_engine::downgrade(const grant& held, lock_mode to, const call& limits) {
   if (is_forked()) return forked_error(store());
-  locked_shard at{env_, shard_with(held.handle)};
-  if (auto locked = at.lock(limits); !locked) return locked.error();
-  if (auto room = at.reserve(1); !room) return room.error();
+  locked_shard shard{env_, shard_with(held.handle)};
+  if (auto locked = shard.lock(limits); !locked) return locked.error();
+  if (auto room = shard.reserve(1); !room) return room.error();
   if ((held.handle & entry_handle) == 0) {
     record& in = store().record_at(where_of(held.handle));
     const std::uint64_t word = in.word.load(std::memory_order_acquire);
-    if (tag_of(word) == word_tag::fast && in.incarnation == life_of(held.handle)) at.inflate(in);
+    if (tag_of(word) == word_tag::fast && in.incarnation == incarnation_of(held.handle))
+      shard.inflate(in);
   }
   record* in = nullptr;
-  entry* one = at.find_holder(held, in);
+  entry* holder = shard.find_holder(held, in);
   const auto now = env_.time.now();
-  if (one == nullptr || at.is_gone(*one, now)) return not_held_error(held.name);
+  if (holder == nullptr || shard.is_gone(*holder, now)) return not_held_error(held.name);
   const auto weight = weight_of(to);
-  if (weight > one->weight) {
+  if (weight > holder->weight) {
     return not_done{errc::misconfigured,
                     fmt::format("The lock \"{}\" is held as {}; it cannot be downgraded to {}.",
-                                held.name, to_string(one->mode), to_string(to))};
+                                held.name, to_string(holder->mode), to_string(to))};
   }
-  if ((one->flags & entry_fast) != 0 || one->ttl == 0) {
-    one->sequence = held.owner.sequence;
-    one->token = held.token.value;
-    one->ttl = held.ttl.count();
-    one->flags = one->flags & ~entry_fast;
+  if ((holder->flags & entry_fast) != 0 || holder->ttl == 0) {
+    holder->sequence = held.owner.sequence;
+    holder->token = held.token.value;
+    holder->ttl = held.ttl.count();
+    holder->flags = holder->flags & ~entry_fast;
   }
   is_new(held.owner.sequence);
-  at.resize(*in, *one, weight, to);
-  const grant shrunk = granted(*one, held.name, held.owner).granted;
-  at.settle(*in, now);
+  shard.resize(*in, *holder, weight, to);
+  const grant shrunk = granted(*holder, held.name, held.owner).granted;
+  shard.after_change(*in, now);
   return shrunk;
 }
 

@@ -13,67 +13,67 @@ namespace {
 
 constexpr std::chrono::seconds patience{5};
 
-// The next place whose last owner is gone. REQUIRES: header.growing.
-session* find_place(mapping& store, std::uint32_t& index) {
+// The next slot whose last owner is gone. REQUIRES: header.growing.
+session* find_free_slot(mapping& store, std::uint32_t& index) {
   header& top = store.head();
   for (std::uint32_t i = 0; i < session_count; ++i) {
     index = (top.next_session + i) % session_count;
-    session& one = store.session_at(index);
-    if (says_alive(life_word(one).load(std::memory_order_acquire))) continue;
-    // Round robin, so that a place rests as long as possible between two owners.
+    session& slot = store.session_at(index);
+    if (says_alive(life_word(slot).load(std::memory_order_acquire))) continue;
+    // Round robin, so that a slot rests as long as possible between two owners.
     top.next_session = (index + 1) % session_count;
-    return &one;
+    return &slot;
   }
   return nullptr;
 }
 
-void move_in(session& one, const engine_config& config) {
-  one.pid = config.pid;
-  one.nonce[0] = config.client[0];
-  one.nonce[1] = config.client[1];
-  write_text(one.host, config.host);
+void describe_client(session& slot, const engine_config& config) {
+  slot.pid = config.pid;
+  slot.nonce[0] = config.client[0];
+  slot.nonce[1] = config.client[1];
+  write_text(slot.host, config.host);
 }
 
 }  // namespace
 
-result<identity> begin_session(mapping& store, const engine_config& config) {
+result<session_id> begin_session(mapping& store, const engine_config& config) {
   if (auto locked = store.lock_growing(patience); !locked) return locked.error();
-  identity who;
-  session* place = find_place(store, who.session);
-  if (place != nullptr) {
-    who.generation = place->generation.load(std::memory_order_relaxed) + 1;
-    place->generation.store(who.generation, std::memory_order_release);
-    move_in(*place, config);
-    const int got = pthread_mutex_trylock(&place->alive);
-    if (got == EOWNERDEAD) pthread_mutex_consistent(&place->alive);
-    if (got != 0 && got != EOWNERDEAD) place = nullptr;
+  session_id id;
+  session* slot = find_free_slot(store, id.session);
+  if (slot != nullptr) {
+    id.generation = slot->generation.load(std::memory_order_relaxed) + 1;
+    slot->generation.store(id.generation, std::memory_order_release);
+    describe_client(*slot, config);
+    const int got = pthread_mutex_trylock(&slot->alive);
+    if (got == EOWNERDEAD) pthread_mutex_consistent(&slot->alive);
+    if (got != 0 && got != EOWNERDEAD) slot = nullptr;
   }
   store.unlock_growing();
-  if (place == nullptr) {
+  if (slot == nullptr) {
     return error{
         errc::unavailable,
         fmt::format("The store {} has {} clients attached, which is the most it can have; close "
                     "some, or share one client per process.",
                     store.path(), session_count)};
   }
-  futex_wake(life_word(*place), INT_MAX);  // whoever still waits for the predecessor's end
-  return who;
+  futex_wake(life_word(*slot), INT_MAX);  // those that still wait for the predecessor's end
+  return id;
 }
 
-void end_session(mapping& store, const identity& who) noexcept {
-  session& one = store.session_at(who.session);
-  pthread_mutex_unlock(&one.alive);
-  // glibc wakes one sleeper, and only if it saw the flag; all of them have something to do.
-  futex_wake(life_word(one), INT_MAX);
+void end_session(mapping& store, const session_id& id) noexcept {
+  session& ended = store.session_at(id.session);
+  pthread_mutex_unlock(&ended.alive);
+  // glibc wakes one waiter, and only if it saw the flag; all of them have something to do.
+  futex_wake(life_word(ended), INT_MAX);
 }
 
-void leave_note(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept {
+void send_message(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept {
   const auto position = to.ring_head.fetch_add(1, std::memory_order_acq_rel);
   ring_slot& slot = to.ring[position % ring_size];
   slot.payload = payload;
   slot.stamp.store(std::uint64_t{position + 1} << 32 | cookie, std::memory_order_release);
-  to.bell.fetch_add(1, std::memory_order_acq_rel);
-  futex_wake(to.bell, 1);
+  to.wake.fetch_add(1, std::memory_order_acq_rel);
+  futex_wake(to.wake, 1);
 }
 
 void write_text(text_words& to, std::string_view text) noexcept {

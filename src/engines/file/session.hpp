@@ -1,4 +1,4 @@
-// Sessions: who is attached, who is dead, and how to reach the living.
+// Sessions: which clients are attached, which are dead, and how to reach the living.
 #pragma once
 
 #include <holdfast/engine.hpp>
@@ -13,45 +13,45 @@
 namespace holdfast::engines::file {
 
 // The first word of the session's mutex: thread id and flags, as the kernel's robust-futex ABI has it.
-inline futex_word& life_word(session& one) noexcept {
-  return reinterpret_cast<futex_word&>(one.alive.__data.__lock);
+inline futex_word& life_word(session& client) noexcept {
+  return reinterpret_cast<futex_word&>(client.alive.__data.__lock);
 }
 
 constexpr bool says_alive(std::uint32_t life) noexcept {
   return (life & FUTEX_TID_MASK) != 0 && (life & FUTEX_OWNER_DIED) == 0;
 }
 
-// A place is given to a new client by raising its generation first and locking its mutex second, so a
-// session of an older generation never looks alive.
-inline bool is_alive(session& one, std::uint32_t generation) noexcept {
-  return one.generation.load(std::memory_order_acquire) == generation &&
-         says_alive(life_word(one).load(std::memory_order_acquire));
+// A slot is given to a new client by raising its generation first and locking its mutex second, so a session of an
+// older generation never looks alive.
+inline bool is_alive(session& client, std::uint32_t generation) noexcept {
+  return client.generation.load(std::memory_order_acquire) == generation &&
+         says_alive(life_word(client).load(std::memory_order_acquire));
 }
 
-// As far as a lock word can tell: it has only the low bits of the generation. After 16 owners of one
-// place in turn (65536 clients) a dead one may pass for alive; its ttl ends it then.
-inline bool may_be_alive(session& one, std::uint32_t generation_low) noexcept {
-  return low_bits(one.generation.load(std::memory_order_acquire), generation_bits) ==
+// As far as a lock word can tell: it has only the low bits of the generation. After 16 owners of one slot in turn
+// (65536 clients) a dead one may pass for alive; its ttl ends it then.
+inline bool may_be_alive(session& client, std::uint32_t generation_low) noexcept {
+  return low_bits(client.generation.load(std::memory_order_acquire), generation_bits) ==
              generation_low &&
-         says_alive(life_word(one).load(std::memory_order_acquire));
+         says_alive(life_word(client).load(std::memory_order_acquire));
 }
 
-struct identity {
+struct session_id {
   std::uint32_t session = 0;
   std::uint32_t generation = 0;
 };
 
-// Takes a place for the calling thread, which must be the one to end it. unavailable when all are taken.
-result<identity> begin_session(mapping& store, const engine_config& config);
-// From now on everybody sees this session as dead, and those who watch over it are awake.
-void end_session(mapping& store, const identity& who) noexcept;
+// Takes a slot for the calling thread, which must be the one to end it. unavailable when all are taken.
+result<session_id> begin_session(mapping& store, const engine_config& config);
+// From now on all clients see this session as dead, and those that monitor it are awake.
+void end_session(mapping& store, const session_id& id) noexcept;
 
-// Leaves a note for the session's keeper and wakes it. Notes may be lost when too many come at once or
-// when the writer is killed; the keeper sees that and looks at everything.
-void leave_note(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept;
+// Sends a message to the session's thread and wakes it. Messages may be lost when too many come at once or when the
+// sender is killed; the thread sees that and looks at everything.
+void send_message(session& to, std::uint32_t cookie, std::uint64_t payload) noexcept;
 
-void write_text(text_words& to,
-                std::string_view text) noexcept;  // cut to 64 bytes, never inside a character
+// Cut to 64 bytes, never inside a character.
+void write_text(text_words& to, std::string_view text) noexcept;
 std::string read_text(const text_words& from);
 
 }  // namespace holdfast::engines::file

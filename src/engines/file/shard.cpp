@@ -17,11 +17,11 @@ namespace {
 constexpr nanoseconds patience = std::chrono::milliseconds{500};
 // A deadline that is over must not fail a call that would only have waited for a moment.
 constexpr nanoseconds a_moment = std::chrono::milliseconds{10};
-constexpr nanoseconds mute_for = std::chrono::milliseconds{100};
+constexpr nanoseconds stuck_for = std::chrono::milliseconds{100};
 
 }  // namespace
 
-// Multiply and fold over words, seeded per file, so that nobody can choose names that all meet in one bucket.
+// Multiply and fold over words, seeded per file, so that no user can choose names that all meet in one bucket.
 std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
   constexpr std::uint64_t factor = 0x9FB21C651E98DF25U;
   const auto fold = [](std::uint64_t a, std::uint64_t b) {
@@ -39,19 +39,18 @@ std::uint64_t hash_name(std::uint64_t seed, std::string_view name) noexcept {
   return fold(sum ^ sum >> 32, factor);
 }
 
-// The driver of a client asks about many shards in turn: one that is stuck may cost it a moment, not a moment for each
-// question.
+// The driver of a client asks about many shards in turn: a stuck one may cost it one moment, not one for each question.
 int locked_shard::wait_for_mutex(const call& limits) noexcept {
   const auto now = std::chrono::steady_clock::now();
   const bool in_a_hurry = limits.deadline <= now;
-  auto& mute_until = env_.mute_until[index_];
-  if (in_a_hurry && to_count(now) < mute_until.load(std::memory_order_relaxed)) return ETIMEDOUT;
+  auto& stuck_until = env_.stuck_until[index_];
+  if (in_a_hurry && to_count(now) < stuck_until.load(std::memory_order_relaxed)) return ETIMEDOUT;
   const auto limit =
       in_a_hurry ? a_moment : std::clamp<nanoseconds>(limits.deadline - now, a_moment, patience);
   const int got = lock_within(shard_.mutex, limit);
   if (got == ETIMEDOUT) {
-    mute_until.store(to_count(std::chrono::steady_clock::now() + mute_for),
-                     std::memory_order_relaxed);
+    stuck_until.store(to_count(std::chrono::steady_clock::now() + stuck_for),
+                      std::memory_order_relaxed);
   }
   return got;
 }
@@ -68,9 +67,9 @@ result<void> locked_shard::lock(const call& limits) {
   }
   locked_ = true;
   if (got == EOWNERDEAD) {
-    // The mutex forgets the crash as soon as somebody says so, and that may be one who cannot mend it: so the file
-    // remembers it. Killed in between, the next one gets the same answer from the mutex again.
-    shard_.torn.publish(1);
+    // The mutex forgets the crash as soon as a client says so, and that may be one that cannot rebuild the shard: so
+    // the file remembers it. Killed in between, the next client gets the same answer from the mutex again.
+    shard_.needs_rebuild.publish(1);
     pthread_mutex_consistent(&shard_.mutex);
   }
   if (!store_.sees_everything()) {
@@ -80,7 +79,7 @@ result<void> locked_shard::lock(const call& limits) {
                     "open it again.",
                     store_.path())};
   }
-  if (shard_.torn != 0) after_crash();
+  if (shard_.needs_rebuild != 0) after_crash();
   return {};
 }
 
@@ -91,52 +90,52 @@ void locked_shard::unlock() noexcept {
   flush();
 }
 
-// Somebody was killed while it had the mutex. If we are killed in here, the next one finds the same.
+// A client was killed while it had the mutex. If we are killed in here, the next one finds the same.
 void locked_shard::after_crash() noexcept {
   rebuild(store_, index_);
-  shard_.mended = shard_.mended + 1;
-  shard_.torn.publish(0);
+  shard_.rebuilds = shard_.rebuilds + 1;
+  shard_.needs_rebuild.publish(0);
   const auto now = env_.time.now();
-  for_each_record([this, now](record& one) {
-    if (one.word.load(std::memory_order_acquire) != slow_word) return;
-    changed(one);
-    settle(one, now);
+  for_each_record([this, now](record& in) {
+    if (in.word.load(std::memory_order_acquire) != slow_word) return;
+    changed(in);
+    after_change(in, now);
     // It may have granted or removed something and not lived to say so.
-    for (offset e = one.holders; e != 0; e = at(e).next) wake(at(e));
-    for (offset e = one.waiters; e != 0; e = at(e).next) wake(at(e));
+    for (offset e = in.holders; e != 0; e = at(e).next) wake(at(e));
+    for (offset e = in.waiters; e != 0; e = at(e).next) wake(at(e));
   });
 }
 
-void locked_shard::notify(const notice& one) noexcept {
+void locked_shard::notify(const notice& pending) noexcept {
   if (notice_count_ == notices_.size()) flush();
-  notices_[notice_count_++] = one;
+  notices_[notice_count_++] = pending;
 }
 
 void locked_shard::flush() noexcept {
   for (std::uint32_t i = 0; i < notice_count_; ++i) {
-    const notice& one = notices_[i];
-    // The entry may be somebody else's by now; a needless nudge is harmless.
-    if (one.sleeper != nullptr) {
-      nudge(*one.sleeper);
+    const notice& pending = notices_[i];
+    // The entry may have another owner by now; a needless wake-up is harmless.
+    if (pending.waiter != nullptr) {
+      wake_now(*pending.waiter);
     } else {
-      leave_note(store_.session_at(one.session), one.cookie, one.payload);
+      send_message(store_.session_at(pending.session), pending.cookie, pending.payload);
     }
   }
   notice_count_ = 0;
 }
 
-void locked_shard::wake(entry& one) noexcept {
-  const std::uint32_t cookie = one.cookie;
+void locked_shard::wake(entry& waiter) noexcept {
+  const std::uint32_t cookie = waiter.cookie;
   if (cookie == 0) {
-    notify({&one, 0, 0, 0});
+    notify({&waiter, 0, 0, 0});
   } else {
-    notify({nullptr, one.session, cookie, 0});
+    notify({nullptr, waiter.session, cookie, 0});
   }
 }
 
 void locked_shard::tell_lost(const entry& holder, bool revoked) noexcept {
-  session& whose = store_.session_at(holder.session);
-  if ((holder.flags & entry_fast) != 0 || !is_alive(whose, holder.generation)) return;
+  session& client = store_.session_at(holder.session);
+  if ((holder.flags & entry_fast) != 0 || !is_alive(client, holder.generation)) return;
   const std::uint32_t generation = holder.generation & (lost_revoked - 1);
   notify({nullptr, holder.session, lost_cookie | (revoked ? lost_revoked : 0) | generation,
           holder.sequence});

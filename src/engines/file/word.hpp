@@ -1,9 +1,9 @@
-// The lock word: all that an uncontended lock is, in 64 bits, so that one compare-and-swap takes it or
-// gives it back. Pure packing; who may write which value when is told in README.md.
+// The lock word: all that an uncontended lock is, in 64 bits, so that one compare-and-swap takes it or gives it back.
+// Pure packing; which value is written when is told in README.md.
 //
 //   closed  0                                                    the record is on the free list
-//   free    incarnation:32                                :tag   nobody has it
-//   fast    expires:32  sequence:14  generation:4  session:12 :tag   one exclusive holder, nobody waits
+//   free    incarnation:32                                :tag   not held
+//   fast    expires:32  sequence:14  generation:4  session:12 :tag   one exclusive holder, no waiter
 //   slow                                                  :tag   the truth is in the entries
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace holdfast::engines::file {
 
-// closed is 0 because fresh chunks are: a record that nobody ever opened needs no initialising.
+// closed is 0 because fresh chunks are: a record that was never opened needs no initialising.
 enum class word_tag : std::uint64_t { closed = 0, free = 1, fast = 2, slow = 3 };
 
 inline constexpr unsigned session_bits = 12;
@@ -71,9 +71,9 @@ constexpr fast_holder holder_of(std::uint64_t word) noexcept {
               low_bits(word >> (2 + session_bits + generation_bits), sequence_bits))};
 }
 
-// When a fast grant ends. The word keeps the time modulo 2^32 units; the value nearest to `now` is meant.
-// A word that nobody touched for a hundred days would come out in the future: nothing may end later than
-// `longest` from now, so such a word ended long ago.
+// When a fast grant ends. The word keeps the time modulo 2^32 units; the value nearest to `now` is meant. A word that
+// was not touched for a hundred days would come out in the future: nothing may end later than `longest` from now, so
+// such a word ended long ago.
 constexpr std::int64_t expiry_of(std::uint64_t word, std::int64_t now,
                                  std::int64_t longest) noexcept {
   const auto units = static_cast<std::uint32_t>(word >> 32);
@@ -82,9 +82,9 @@ constexpr std::int64_t expiry_of(std::uint64_t word, std::int64_t now,
   return expires > now + longest ? 0 : expires;
 }
 
-// Ties the holder's notes (sequence, token) to the word they belong to. A holder that was paused between
-// taking the word and writing its notes may write them over a later holder's; whoever reads them then
-// finds that the signature does not fit, and takes them for missing.
+// Ties the holder's notes (sequence, token) to the word they belong to. A holder that was paused between taking the
+// word and writing its notes may write them over a later holder's; a reader then finds that the signature does not fit,
+// and takes them for missing.
 constexpr std::uint64_t signature(std::uint64_t word, std::uint64_t sequence,
                                   std::uint64_t token) noexcept {
   const std::uint64_t mixed = sequence * 0x9E3779B97F4A7C15U + token * 0xC2B2AE3D27D4EB4FU;

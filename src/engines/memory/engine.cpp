@@ -1,8 +1,8 @@
 // The verbs over the reference model: take the guard, ask the store, translate. What a verb means
-// is in store.cpp, how waiting works in waits.cpp and attendant.cpp.
+// is in store.cpp, how waiting works in waits.cpp and session_thread.cpp.
 #include "engines/memory/engine.hpp"
 
-#include "engines/memory/attendant.hpp"
+#include "engines/memory/session_thread.hpp"
 #include "support/fork.hpp"
 #include "support/text.hpp"
 
@@ -35,16 +35,15 @@ class memory_engine final : public engine {
   memory_engine(std::shared_ptr<store> in, const engine_config& config)
       : store_(std::move(in)),
         clock_(config.clock.local()),
-        self_(std::make_shared<attendant>(store_, config)) {}
+        session_thread_(std::make_shared<session_thread>(store_, config)) {}
 
   ~memory_engine() override {
-    if (support::fork_generation() == born_) {
-      self_->end();
+    if (support::fork_generation() == forks_) {
+      session_thread_->end();
       return;
     }
-    // A forked child has neither the attendant's thread nor a guard it can trust; whatever is
-    // there, it is the parent's. Leave it be.
-    static_cast<void>(new std::shared_ptr<attendant>{self_});
+    // A forked child has neither the session thread nor a guard it can trust; what is there is the parent's.
+    static_cast<void>(new std::shared_ptr<session_thread>{session_thread_});
   }
 
   const capabilities& caps() const noexcept override {
@@ -54,7 +53,7 @@ class memory_engine final : public engine {
 
   result<entered> enter(const request& ask, const call&) override {
     const std::lock_guard guard{store_->guard()};
-    return store_->enter(ask, *self_, clock_.now());
+    return store_->enter(ask, *session_thread_, clock_.now());
   }
 
   result<progress> await(const ticket& place, const call& limits) override {
@@ -72,10 +71,10 @@ class memory_engine final : public engine {
   result<session_proof> renew(std::span<renewal> batch, const call&) override {
     const std::lock_guard guard{store_->guard()};
     const auto now = clock_.now();
-    for (auto& asked : batch) {
-      const bool held = store_->renew(*asked.held, now);
-      asked.answer = held ? renewal::verdict::held : renewal::verdict::lost;
-      asked.valid_from = now;
+    for (auto& lease : batch) {
+      const bool held = store_->renew(*lease.held, now);
+      lease.answer = held ? renewal::verdict::held : renewal::verdict::lost;
+      lease.valid_from = now;
     }
     return session_proof{};
   }
@@ -135,20 +134,20 @@ class memory_engine final : public engine {
                    completion<progress>& done) noexcept override {
     auto moved = std::make_unique<ticket_moved>(*store_, place);
     auto& outcome = moved->outcome;  // lives until `finish` has been called
-    self_->start(std::move(moved), limits, [&done, &outcome] { done.complete(outcome); });
+    session_thread_->start(std::move(moved), limits, [&done, &outcome] { done.complete(outcome); });
   }
 
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override {
-    self_->start(std::make_unique<version_changed>(*store_, kind, name, seen), limits,
-                 [&done] { done.complete({}); });
+    session_thread_->start(std::make_unique<version_changed>(*store_, kind, name, seen), limits,
+                           [&done] { done.complete({}); });
   }
 
  private:
-  const std::uint64_t born_ = support::fork_generation();
+  const std::uint64_t forks_ = support::fork_generation();
   const std::shared_ptr<store> store_;
   const class clock& clock_;
-  const std::shared_ptr<attendant> self_;
+  const std::shared_ptr<session_thread> session_thread_;
 };
 
 }  // namespace

@@ -34,12 +34,12 @@ store::store() : last_token_(wall_clock_microseconds()) {}
 
 // ---- asking
 
-result<entered> store::enter(const request& ask, session& who, steady_time now) {
+result<entered> store::enter(const request& ask, session& client, steady_time now) {
   if (auto known = settle(ask.name, ask.owner, now); known.what != entered::kind::busy) {
     const bool already = known.what == entered::kind::waiting || known.granted.mode == ask.mode;
     if (already) return known;  // asked again: the same answer
   }
-  auto at = find_swept(ask.name, now);
+  auto at = expire_and_find(ask.name, now);
   if (at == locks_.end() && ask.replaces != nullptr) return gone(ask.name);
   const auto capacity = at == locks_.end() ? ask.capacity : at->second.capacity;
   if (capacity != ask.capacity || ask.weight > capacity) {
@@ -54,21 +54,21 @@ result<entered> store::enter(const request& ask, session& who, steady_time now) 
   }
   lock& here = at->second;
 
-  entry newcomer{ask.owner, &who, ask.mode, ask.weight, ask.priority, std::string{ask.label},
-                 ask.ttl,   now};
+  entry added{ask.owner, &client, ask.mode, ask.weight, ask.priority, std::string{ask.label},
+              ask.ttl,   now};
   const entry* replaced = nullptr;
   if (ask.replaces != nullptr) {
     const auto old = find_owner(here.holders, ask.replaces->owner);
     if (old == here.holders.end()) return gone(ask.name);
     replaced = &*old;
-    newcomer.replaces = ask.replaces->owner;
+    added.replaces = ask.replaces->owner;
   }
 
   if (may_enter_now(here, ask, replaced)) {
-    grant_to(here, std::move(newcomer), now);
-    settle_down(at, true, now);
+    grant_to(here, std::move(added), now);
+    after_change(at, true, now);
   } else if (ask.wait) {
-    queue_up(here, std::move(newcomer));
+    queue_up(here, std::move(added));
   } else {
     return entered{};
   }
@@ -86,7 +86,7 @@ bool store::may_enter_now(const lock& at, const request& ask, const entry* repla
 
 entered store::settle(std::string_view name, const owner_id& owner, steady_time now) {
   entered answer;
-  const auto at = find_swept(name, now);
+  const auto at = expire_and_find(name, now);
   if (at == locks_.end()) return answer;
   if (const auto holder = find_owner(at->second.holders, owner);
       holder != at->second.holders.end()) {
@@ -104,39 +104,39 @@ entered store::settle(std::string_view name, const owner_id& owner, steady_time 
 // ---- giving up
 
 void store::leave(std::string_view name, const owner_id& owner, steady_time now) {
-  const auto at = find_swept(name, now);
+  const auto at = expire_and_find(name, now);
   if (at == locks_.end()) return;
   lock& here = at->second;
   if (const auto place = find_owner(here.queue, owner); place != here.queue.end()) {
     here.queue.erase(place);
-    settle_down(at, false, now);
+    after_change(at, false, now);
     return;
   }
   const auto holder = find_owner(here.holders, owner);
   if (holder == here.holders.end()) return;
-  if (holder->before.empty()) {
+  if (holder->replaced.empty()) {
     here.holders.erase(holder);
   } else {
     // An upgrade that arrived after all and is not wanted: its owner reads on as before.
-    entry before = std::move(holder->before.front());
-    before.expires = saturating_add(now, before.ttl);
-    *holder = std::move(before);
+    entry replaced = std::move(holder->replaced.front());
+    replaced.expires = saturating_add(now, replaced.ttl);
+    *holder = std::move(replaced);
   }
-  settle_down(at, true, now);
+  after_change(at, true, now);
 }
 
 bool store::release(std::string_view name, const owner_id& owner, steady_time now) {
-  const auto at = find_swept(name, now);
+  const auto at = expire_and_find(name, now);
   if (at == locks_.end()) return false;
   const auto holder = find_owner(at->second.holders, owner);
   if (holder == at->second.holders.end()) return false;
   at->second.holders.erase(holder);
-  settle_down(at, true, now);
+  after_change(at, true, now);
   return true;
 }
 
 result<grant> store::downgrade(const grant& held, lock_mode to, steady_time now) {
-  const auto at = find_swept(held.name, now);
+  const auto at = expire_and_find(held.name, now);
   if (at == locks_.end()) return gone(held.name);
   const auto holder = find_owner(at->second.holders, held.owner);
   if (holder == at->second.holders.end()) return gone(held.name);
@@ -147,37 +147,37 @@ result<grant> store::downgrade(const grant& held, lock_mode to, steady_time now)
   }
   holder->mode = to;
   holder->weight = weight_of(to);
-  holder->before.clear();
+  holder->replaced.clear();
   auto shrunk = as_grant(held.name, *holder);
-  settle_down(at, true, now);
+  after_change(at, true, now);
   return shrunk;
 }
 
-void store::end(const session& who, steady_time now) {
-  const auto is_theirs = [&who](const entry& one) { return one.who == &who; };
+void store::end(const session& client, steady_time now) {
+  const auto is_theirs = [&client](const entry& asked) { return asked.client == &client; };
   for (auto at = locks_.begin(); at != locks_.end();) {
-    const auto here = at++;  // settle_down may forget it
+    const auto here = at++;  // after_change may forget it
     const auto held = std::erase_if(here->second.holders, is_theirs);
     const auto waited = std::erase_if(here->second.queue, is_theirs);
-    if (held + waited > 0) settle_down(here, held > 0, now);
+    if (held + waited > 0) after_change(here, held > 0, now);
   }
 }
 
 std::size_t store::revoke(std::string_view name, steady_time now) {
-  const auto at = find_swept(name, now);
+  const auto at = expire_and_find(name, now);
   if (at == locks_.end()) return 0;
   const auto ended = std::move(at->second.holders);
   at->second.holders.clear();
-  for (const auto& holder : ended) holder.who->lost(holder.owner, "it was revoked");
-  ++last_token_;  // the fence is above every token given so far, also while nobody holds the lock
-  settle_down(at, true, now);
+  for (const auto& holder : ended) holder.client->lost(holder.owner, "it was revoked");
+  ++last_token_;  // every later token is above all given so far, also when the lock was free
+  after_change(at, true, now);
   return ended.size();
 }
 
-// ---- living on
+// ---- renewal and expiry
 
 bool store::renew(const grant& held, steady_time now) {
-  const auto at = find_swept(held.name, now);
+  const auto at = expire_and_find(held.name, now);
   if (at == locks_.end()) return false;
   const auto holder = find_owner(at->second.holders, held.owner);
   if (holder == at->second.holders.end()) return false;
@@ -185,57 +185,57 @@ bool store::renew(const grant& held, steady_time now) {
   return true;
 }
 
-store::lock_map::iterator store::find_swept(std::string_view name, steady_time now) {
+store::lock_map::iterator store::expire_and_find(std::string_view name, steady_time now) {
   const auto at = locks_.find(name);
   if (at == locks_.end()) return at;
   const auto expired = std::erase_if(at->second.holders, [now](const entry& holder) {
     if (now < holder.expires) return false;
-    holder.who->lost(holder.owner, "its ttl passed without a renewal");
+    holder.client->lost(holder.owner, "its ttl passed without a renewal");
     return true;
   });
-  if (expired > 0) settle_down(at, true, now);
+  if (expired > 0) after_change(at, true, now);
   return locks_.find(name);
 }
 
 // ---- the queue
 
-void store::queue_up(lock& at, entry&& newcomer) {
-  const auto goes_behind = [&newcomer](const entry& other) {
-    if (newcomer.replaces) return false;
-    return other.replaces || other.priority >= newcomer.priority;
+void store::queue_up(lock& at, entry&& added) {
+  const auto goes_behind = [&added](const entry& other) {
+    if (added.replaces) return false;
+    return other.replaces || other.priority >= added.priority;
   };
   const auto place = std::find_if_not(at.queue.begin(), at.queue.end(), goes_behind);
-  at.queue.insert(place, std::move(newcomer));
+  at.queue.insert(place, std::move(added));
 }
 
-void store::grant_to(lock& at, entry&& one, steady_time now) {
-  one.token = {++last_token_};
-  one.since = now;
-  one.expires = saturating_add(now, one.ttl);
-  if (!one.replaces) {
-    at.holders.push_back(std::move(one));
+void store::grant_to(lock& at, entry&& granted, steady_time now) {
+  granted.token = {++last_token_};
+  granted.since = now;
+  granted.expires = saturating_add(now, granted.ttl);
+  if (!granted.replaces) {
+    at.holders.push_back(std::move(granted));
     return;
   }
-  const auto old = find_owner(at.holders, *one.replaces);
-  one.replaces.reset();
-  one.before.push_back(std::move(*old));
-  one.before.front().before.clear();
-  *old = std::move(one);
+  const auto old = find_owner(at.holders, *granted.replaces);
+  granted.replaces.reset();
+  granted.replaced.push_back(std::move(*old));
+  granted.replaced.front().replaced.clear();
+  *old = std::move(granted);
 }
 
-void store::settle_down(lock_map::iterator at, bool holders_changed, steady_time now) {
+void store::after_change(lock_map::iterator at, bool holders_changed, steady_time now) {
   const std::string& name = at->first;
   lock& here = at->second;
-  // An upgrade whose grant is gone has nothing to upgrade; whoever awaits it asks again and learns that.
+  // An upgrade whose grant is gone has nothing to upgrade; its owner asks again and learns that.
   std::erase_if(here.queue, [&](const entry& waiter) {
     if (!waiter.replaces) return false;
     if (find_owner(here.holders, *waiter.replaces) != here.holders.end()) return false;
     wake({topic::what::ticket, name, waiter.owner});
     return true;
   });
-  const auto before = last_token_;
+  const auto token_before = last_token_;
   serve(name, here, now);
-  if (holders_changed || last_token_ != before) {
+  if (holders_changed || last_token_ != token_before) {
     here.version = ++last_version_;
     wake({topic::what::lock, name});
   }
@@ -258,11 +258,10 @@ void store::serve(const std::string& name, lock& at, steady_time now) {
 
 void store::wake(const topic& about) {
   const auto [first, last] = subscribers_.equal_range(about);
-  for (auto one = first; one != last; ++one) one->second->wake();
+  for (auto found = first; found != last; ++found) found->second->wake();
 }
 
-// The holders have changed, so the time at which the first of them expires may have, and one
-// sleeper must know.
+// The holders have changed, so the time at which the first of them expires may have, and one subscriber must know.
 void store::wake_first_awaited(const std::string& name, const lock& at) {
   for (const auto& waiter : at.queue) {
     const auto found = subscribers_.find(topic{topic::what::ticket, name, waiter.owner});
@@ -272,16 +271,18 @@ void store::wake_first_awaited(const std::string& name, const lock& at) {
   }
 }
 
-void store::subscribe(const topic& about, subscriber& who) { subscribers_.emplace(about, &who); }
+void store::subscribe(const topic& about, subscriber& added) {
+  subscribers_.emplace(about, &added);
+}
 
-void store::unsubscribe(const topic& about, subscriber& who) {
+void store::unsubscribe(const topic& about, subscriber& removed) {
   const auto [first, last] = subscribers_.equal_range(about);
   const auto found =
-      std::find_if(first, last, [&who](const auto& one) { return one.second == &who; });
+      std::find_if(first, last, [&removed](const auto& known) { return known.second == &removed; });
   if (found != last) subscribers_.erase(found);
 }
 
-// ---- small change
+// ---- helpers
 
 grant store::as_grant(std::string_view name, const entry& holder) {
   grant out;
@@ -304,7 +305,7 @@ std::uint64_t store::weight_of_holders(const lock& at) {
 std::vector<store::entry>::iterator store::find_owner(std::vector<entry>& among,
                                                       const owner_id& owner) {
   return std::find_if(among.begin(), among.end(),
-                      [&owner](const entry& one) { return one.owner == owner; });
+                      [&owner](const entry& asked) { return asked.owner == owner; });
 }
 
 std::shared_ptr<store> shared_store(const std::string& name) {

@@ -1,13 +1,11 @@
 // The reference model of a store: what every verb means, with nothing else around it.
 //
-// One map from name to holders and queue. A lock is in the map while somebody holds it or waits for
-// it. The queue is kept in the order in which it is served: an upgrade first, then by priority,
-// then by arrival. After every change the head of the queue enters as long as it fits
-// (grant_rule.hpp); that is all the hand-off there is.
+// One map from name to holders and queue. A lock is in the map while it has a holder or a waiter. The queue is kept in
+// the order in which it is served: an upgrade first, then by priority, then by arrival. After every change the head of
+// the queue enters as long as it fits (grant_rule.hpp); that is all the hand-off there is.
 //
-// Time is passed in. A holder whose ttl is over is removed by the next call that looks at its lock,
-// whoever makes it; so that somebody looks in time, the first waiter that is awaited sleeps no
-// longer than next_change().
+// Time is passed in. A holder whose ttl is over is removed by the next call that looks at its lock, of any client; so
+// that one looks in time, the first waiter that is awaited sleeps no longer than next_change().
 //
 // Tokens and versions come from one counter each for the whole store, so they rise also across
 // names that were forgotten in between. The token counter begins at the wall clock in microseconds:
@@ -39,7 +37,7 @@ class session {
   ~session() = default;
 };
 
-// Somebody asleep. Called with the store's guard held when what it sleeps for may have happened.
+// A sleeping thread or async wait. Called with the store's guard held when what it sleeps for may have happened.
 class subscriber {
  public:
   virtual void wake() = 0;
@@ -63,14 +61,14 @@ class store {
 
   std::mutex& guard() noexcept { return guard_; }
 
-  result<entered> enter(const request& ask, session& who, steady_time now);
+  result<entered> enter(const request& ask, session& client, steady_time now);
   entered settle(std::string_view name, const owner_id& owner, steady_time now);
   void leave(std::string_view name, const owner_id& owner, steady_time now);
   bool renew(const grant& held, steady_time now);
   bool release(std::string_view name, const owner_id& owner, steady_time now);
   result<grant> downgrade(const grant& held, lock_mode to, steady_time now);
   // The client is gone: it holds nothing and waits for nothing any more.
-  void end(const session& who, steady_time now);
+  void end(const session& client, steady_time now);
 
   lock_info inspect(std::string_view name, steady_time now);
   std::vector<lock_info> list(std::string_view prefix, std::size_t limit, steady_time now);
@@ -84,13 +82,13 @@ class store {
   // When the mere passing of time will change it next.
   steady_time next_change(watch_kind kind, std::string_view name) const;
 
-  void subscribe(const topic& about, subscriber& who);
-  void unsubscribe(const topic& about, subscriber& who);
+  void subscribe(const topic& about, subscriber& added);
+  void unsubscribe(const topic& about, subscriber& removed);
 
  private:
   struct entry {
     owner_id owner;
-    session* who = nullptr;
+    session* client = nullptr;
     lock_mode mode = lock_mode::exclusive;
     std::uint64_t weight = 0;
     int priority = 0;
@@ -100,10 +98,9 @@ class store {
     // Holders.
     fencing_token token{};
     steady_time expires{};
-    // Upgrades. While it waits: who it will replace. Once it holds: what it was before, for leave()
-    // to go back to.
+    // Upgrades. While it waits: the owner it will replace. Once it holds: what it was before, for leave().
     std::optional<owner_id> replaces{};
-    std::vector<entry> before{};
+    std::vector<entry> replaced{};
   };
 
   struct lock {
@@ -113,7 +110,7 @@ class store {
     std::vector<entry> queue;
   };
 
-  struct tally {
+  struct stored_counter {
     std::int64_t value = 0;
     std::uint64_t version = 0;
     steady_time changed{};
@@ -121,29 +118,29 @@ class store {
   };
 
   using lock_map = std::map<std::string, lock, std::less<>>;
-  using tally_map = std::map<std::string, tally, std::less<>>;
+  using counter_map = std::map<std::string, stored_counter, std::less<>>;
 
   static grant as_grant(std::string_view name, const entry& holder);
-  static holder_info describe(const entry& one, bool holds, steady_time now);
+  static holder_info describe(const entry& described, bool holds, steady_time now);
   static std::uint64_t weight_of_holders(const lock& at);
   static bool may_enter_now(const lock& at, const request& ask, const entry* replaced);
 
-  lock_map::iterator find_swept(std::string_view name, steady_time now);
+  lock_map::iterator expire_and_find(std::string_view name, steady_time now);
   static std::vector<entry>::iterator find_owner(std::vector<entry>& among, const owner_id& owner);
-  void queue_up(lock& at, entry&& newcomer);
-  void grant_to(lock& at, entry&& one, steady_time now);
-  // After any change of holders or queue: who can enter now, enters; an empty lock is forgotten.
-  void settle_down(lock_map::iterator at, bool holders_changed, steady_time now);
+  void queue_up(lock& at, entry&& added);
+  void grant_to(lock& at, entry&& granted, steady_time now);
+  // After any change of holders or queue: waiters that fit enter; an empty lock is forgotten.
+  void after_change(lock_map::iterator at, bool holders_changed, steady_time now);
   void serve(const std::string& name, lock& at, steady_time now);
   void wake(const topic& about);
   void wake_first_awaited(const std::string& name, const lock& at);
 
-  tally_map::iterator find_kept(std::string_view name, steady_time now);
-  bool apply(const counter_request& ask, tally_map::iterator& at, steady_time now);
+  counter_map::iterator expire_and_find_counter(std::string_view name, steady_time now);
+  bool apply(const counter_request& ask, counter_map::iterator& at, steady_time now);
 
   std::mutex guard_;
   lock_map locks_;
-  tally_map tallies_;
+  counter_map counters_;
   std::multimap<topic, subscriber*> subscribers_;
   std::uint64_t last_token_;
   std::uint64_t last_version_ = 0;

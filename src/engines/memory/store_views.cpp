@@ -8,30 +8,30 @@ namespace holdfast::engines::memory {
 
 // ---- operators' view
 
-holder_info store::describe(const entry& one, bool holds, steady_time now) {
+holder_info store::describe(const entry& described, bool holds, steady_time now) {
   holder_info out;
-  out.owner = one.owner;
-  out.mode = one.mode;
-  out.weight = one.weight;
-  out.token = one.token;
-  out.age = now - one.since;
-  if (holds) out.expires_in = one.expires - now;
-  out.priority = one.priority;
-  out.pid = one.who->pid();
-  out.host = one.who->host();
-  out.label = one.label;
+  out.owner = described.owner;
+  out.mode = described.mode;
+  out.weight = described.weight;
+  out.token = described.token;
+  out.age = now - described.since;
+  if (holds) out.expires_in = described.expires - now;
+  out.priority = described.priority;
+  out.pid = described.client->pid();
+  out.host = described.client->host();
+  out.label = described.label;
   return out;
 }
 
 lock_info store::inspect(std::string_view name, steady_time now) {
   lock_info out;
   out.name = name;
-  const auto at = find_swept(name, now);
+  const auto at = expire_and_find(name, now);
   if (at == locks_.end()) return out;
   out.capacity = at->second.capacity;
   out.version = at->second.version;
-  for (const auto& one : at->second.holders) out.holders.push_back(describe(one, true, now));
-  for (const auto& one : at->second.queue) out.waiters.push_back(describe(one, false, now));
+  for (const auto& holder : at->second.holders) out.holders.push_back(describe(holder, true, now));
+  for (const auto& waiter : at->second.queue) out.waiters.push_back(describe(waiter, false, now));
   return out;
 }
 
@@ -57,22 +57,23 @@ bool store::contended(std::string_view name) const {
 
 // ---- counters
 
-store::tally_map::iterator store::find_kept(std::string_view name, steady_time now) {
-  auto at = tallies_.find(name);
-  if (at != tallies_.end() && now - at->second.changed >= at->second.keep) {
+store::counter_map::iterator store::expire_and_find_counter(std::string_view name,
+                                                            steady_time now) {
+  auto at = counters_.find(name);
+  if (at != counters_.end() && now - at->second.changed >= at->second.keep) {
     const topic about{topic::what::counter, at->first};
-    tallies_.erase(at);
+    counters_.erase(at);
     wake(about);
-    at = tallies_.end();
+    at = counters_.end();
   }
   return at;
 }
 
 counter store::count(const counter_request& ask, steady_time now) {
-  auto at = find_kept(ask.name, now);
+  auto at = expire_and_find_counter(ask.name, now);
   counter out;
   out.applied = apply(ask, at, now);
-  out.exists = at != tallies_.end();
+  out.exists = at != counters_.end();
   if (out.exists) {
     out.value = at->second.value;
     out.version = at->second.version;
@@ -81,19 +82,19 @@ counter store::count(const counter_request& ask, steady_time now) {
 }
 
 // Says whether the operation applied, and leaves in `at` where the counter is now, if anywhere.
-bool store::apply(const counter_request& ask, tally_map::iterator& at, steady_time now) {
-  const bool exists = at != tallies_.end();
+bool store::apply(const counter_request& ask, counter_map::iterator& at, steady_time now) {
+  const bool exists = at != counters_.end();
   const auto change = change_of(ask, exists ? std::optional{at->second.value} : std::nullopt);
   if (change.what == counter_change::kind::none) return change.applied;
   if (change.what == counter_change::kind::erase) {
-    tallies_.erase(at);
-    at = tallies_.end();
+    counters_.erase(at);
+    at = counters_.end();
     wake({topic::what::counter, std::string{ask.name}});
     return true;
   }
-  if (!exists) at = tallies_.emplace(ask.name, tally{}).first;
+  if (!exists) at = counters_.emplace(ask.name, stored_counter{}).first;
   const auto keep = ask.keep > nanoseconds::zero() ? ask.keep : at->second.keep;
-  at->second = tally{change.value, ++last_version_, now, keep};
+  at->second = stored_counter{change.value, ++last_version_, now, keep};
   wake({topic::what::counter, at->first});
   return true;
 }
@@ -102,18 +103,18 @@ bool store::apply(const counter_request& ask, tally_map::iterator& at, steady_ti
 
 std::uint64_t store::version(watch_kind kind, std::string_view name, steady_time now) {
   if (kind == watch_kind::counter) {
-    const auto at = find_kept(name, now);
-    return at == tallies_.end() ? 0 : at->second.version;
+    const auto at = expire_and_find_counter(name, now);
+    return at == counters_.end() ? 0 : at->second.version;
   }
-  const auto at = find_swept(name, now);
+  const auto at = expire_and_find(name, now);
   return at == locks_.end() ? 0 : at->second.version;
 }
 
 steady_time store::next_change(watch_kind kind, std::string_view name) const {
   auto next = steady_time::max();
   if (kind == watch_kind::counter) {
-    const auto at = tallies_.find(name);
-    if (at == tallies_.end()) return next;
+    const auto at = counters_.find(name);
+    if (at == counters_.end()) return next;
     const bool for_ever = at->second.keep >= next - at->second.changed;
     return for_ever ? next : at->second.changed + at->second.keep;
   }

@@ -7,30 +7,36 @@
 namespace holdfast::engines::memory {
 
 ticket_moved::ticket_moved(store& in, const ticket& place)
-    : in_(in), place_(place), about_{topic::what::ticket, std::string{place.name}, place.owner} {}
+    : store_(in),
+      place_(place),
+      about_{topic::what::ticket, std::string{place.name}, place.owner} {}
 
 bool ticket_moved::met(steady_time now) {
-  const auto standing = in_.settle(place_.name, place_.owner, now);
-  if (standing.what == entered::kind::waiting) return now >= place_.recheck_at;
-  outcome.is_granted = standing.what == entered::kind::granted;
-  outcome.granted = standing.granted;
+  const auto state = store_.settle(place_.name, place_.owner, now);
+  if (state.what == entered::kind::waiting) return now >= place_.recheck_at;
+  outcome.is_granted = state.what == entered::kind::granted;
+  outcome.granted = state.granted;
   return true;
 }
 
 steady_time ticket_moved::look_again_at() const {
-  return std::min(place_.recheck_at, in_.next_change(watch_kind::lock, place_.name));
+  return std::min(place_.recheck_at, store_.next_change(watch_kind::lock, place_.name));
 }
 
 version_changed::version_changed(store& in, watch_kind kind, std::string_view name,
                                  std::uint64_t seen)
-    : in_(in), kind_(kind), seen_(seen) {
+    : store_(in), kind_(kind), seen_(seen) {
   about_.about = kind == watch_kind::lock ? topic::what::lock : topic::what::counter;
   about_.name = name;
 }
 
-bool version_changed::met(steady_time now) { return in_.version(kind_, about_.name, now) != seen_; }
+bool version_changed::met(steady_time now) {
+  return store_.version(kind_, about_.name, now) != seen_;
+}
 
-steady_time version_changed::look_again_at() const { return in_.next_change(kind_, about_.name); }
+steady_time version_changed::look_again_at() const {
+  return store_.next_change(kind_, about_.name);
+}
 
 steady_time real_wake_up(const class clock& time, steady_time due) {
   if (&time == &system_clock()) return due;
@@ -39,7 +45,7 @@ steady_time real_wake_up(const class clock& time, steady_time due) {
 
 namespace {
 
-class sleeper final : public subscriber {
+class blocked_thread final : public subscriber {
  public:
   void wake() override {
     woken_ = true;
@@ -62,7 +68,7 @@ class sleeper final : public subscriber {
 }  // namespace
 
 void block_until(condition& what, store& in, const class clock& time, const call& limits) {
-  sleeper self;
+  blocked_thread self;
   // Outside the guard: it runs at once when stop was requested already, and takes the guard.
   const std::stop_callback on_stop{limits.stop, [&] {
                                      const std::lock_guard guard{in.guard()};

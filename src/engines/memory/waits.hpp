@@ -1,8 +1,7 @@
 // Sleeping until a store changes: what to look for, and two ways to sleep.
 //
-// A condition is looked at with the store's guard held, again and again until it is met. A thread
-// sleeps on its own condition variable (block_until); an async wait sleeps in the engine's
-// attendant, one thread for all of them.
+// A condition is looked at with the store's guard held, again and again until it is met. A thread sleeps on its own
+// condition variable (block_until); an async wait sleeps in the session thread, one for all of them.
 #pragma once
 
 #include "engines/memory/store.hpp"
@@ -30,7 +29,7 @@ class ticket_moved final : public condition {
   progress outcome{};
 
  private:
-  store& in_;
+  store& store_;
   ticket place_;
   topic about_;
 };
@@ -44,13 +43,13 @@ class version_changed final : public condition {
   const topic& about() const override { return about_; }
 
  private:
-  store& in_;
+  store& store_;
   watch_kind kind_;
   std::uint64_t seen_;
   topic about_;
 };
 
-// A fake clock tells nobody when it is moved, so those who sleep by it look at it every now and then.
+// A fake clock wakes no thread when it is moved, so those that sleep by it look at it every now and then.
 inline constexpr nanoseconds fake_clock_look = std::chrono::milliseconds{10};
 // When to wake, on the real steady clock, for something due at `due` on `time`.
 steady_time real_wake_up(const class clock& time, steady_time due);

@@ -122,10 +122,11 @@ class file_crash : public ::testing::TestWithParam<scenario> {
     return steps;
   }
 
-  std::uint64_t mended() {
+  std::uint64_t rebuilds() {
     const auto store = engines::file::mapping::open({folder_.file("store")}).value();
     std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < engines::file::shard_count; ++i) sum += store->shard_at(i).mended;
+    for (std::uint32_t i = 0; i < engines::file::shard_count; ++i)
+      sum += store->shard_at(i).rebuilds;
     return sum;
   }
 
@@ -184,7 +185,7 @@ TEST_P(file_crash, whoever_lives_goes_on_whatever_instruction_was_the_last) {
     ++trial_number;
   }
   RecordProperty("trials", trials);
-  const auto hits = mended();
+  const auto hits = rebuilds();
   std::printf("%ld instructions, %d kills, %lu of them inside a shard's mutex\n", length, trials,
               static_cast<unsigned long>(hits));
   if (trials > 100) {

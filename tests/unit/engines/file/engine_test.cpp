@@ -1,4 +1,4 @@
-// The file engine's own paths through the contract: the word, the entries, recycling, the keeper.
+// The file engine's own paths through the contract: the word, the entries, recycling, the session thread.
 #include "engines/file/engine.hpp"
 
 #include "support/engine_fixture.hpp"
@@ -337,7 +337,7 @@ TEST_F(file_engine, watchers_hear_of_uncontended_holders) {
   testing::promised<void> came, went;
   a.verbs->start_watch(watch_kind::lock, "a", 0, {}, came);
   EXPECT_FALSE(came.is_done());
-  // The watch may still be on its way to the keeper; the version tells, whoever is first.
+  // The watch may still be on its way to the session thread; the version tells, whichever is first.
   const auto held = enter(b, b.ask("a")).granted;
   EXPECT_TRUE(is_ok(came.get()));
   const auto version = a.verbs->inspect("a", {}).value().version;

@@ -1,6 +1,6 @@
 // Death: what the kernel does to a session's word, and what others see of it.
-#include "engines/file/engine.hpp"
 #include "engines/file/session.hpp"
+#include "engines/file/engine.hpp"
 
 #include "support/engine_fixture.hpp"
 #include "support/expect.hpp"

@@ -1,6 +1,6 @@
 // What is broken: a process that is stopped, or dies, while it has the mutex of one shard. What must still hold: it
-// costs those whose locks lie in that shard, and nobody else; and whoever cannot mend a shard does not hide that it
-// is torn.
+// costs the clients whose locks lie in that shard, and no others; and a client that cannot rebuild a shard does not
+// hide that it needs it.
 #include "engines/file/engine.hpp"
 #include "engines/file/mapping.hpp"
 #include "engines/file/shard.hpp"

@@ -1,7 +1,7 @@
 // The packing of lock words, and the layout that other processes rely on.
+#include "engines/file/word.hpp"
 #include "engines/file/layout.hpp"
 #include "engines/file/shard.hpp"
-#include "engines/file/word.hpp"
 
 #include <gtest/gtest.h>
 
@@ -69,10 +69,10 @@ TEST(file_word, a_signature_fits_one_word_sequence_and_token_only) {
   EXPECT_NE(good, signature(fast_word(fast_prefix(1, 1), 7, hour), 7, 1001));
 }
 
-TEST(file_word, a_handle_tells_where_and_which_life) {
+TEST(file_word, a_handle_tells_where_and_which_incarnation) {
   const auto handle = entry_handle | make_handle(0x3FFF'FFFF, 0x1'2345'6789);
   EXPECT_EQ(where_of(handle), 0x3FFF'FFFFU);
-  EXPECT_EQ(life_of(handle), 0x2345'6789U);
+  EXPECT_EQ(incarnation_of(handle), 0x2345'6789U);
 }
 
 TEST(file_layout, what_the_uncontended_path_touches_is_one_cache_line) {

@@ -1,4 +1,4 @@
-// What the baselines need around their measurements: a folder, a board shared by processes, and the processes.
+// What the baselines need around their measurements: a folder, a state shared by processes, and the processes.
 #pragma once
 
 #include <fcntl.h>
@@ -41,20 +41,19 @@ using std::chrono::steady_clock;
 inline std::int64_t now() { return steady_clock::now().time_since_epoch().count(); }
 
 // In a mapped file; a new one is full of zeros.
-struct board {
+struct shared_state {
   std::atomic<std::uint32_t> ready;
   std::atomic<std::uint32_t> turn;  // of the bare futex ping-pong
   std::atomic<bool> stop;
-  std::atomic<std::int32_t> last;  // who had the lock last
+  std::atomic<std::int32_t> last;  // the contender that had the lock last
   std::atomic<std::int64_t> released_at;
   std::atomic<double> p50;                // of the first of two contenders, in ns
   std::atomic<std::uint64_t> handoffs;    // that it is the median of
   std::atomic<std::int64_t> acquired_at;  // by the waiter, after a kill
   pthread_mutex_t bare;
-  std::atomic<std::uint64_t>
-      changes;  // of the holder: what was had again by the same one is not counted
+  std::atomic<std::uint64_t> changes;  // of the holder: having it again is not counted
   // Of all contenders, for quantiles over all of them.
-  std::atomic<std::uint32_t> noted;
+  std::atomic<std::uint32_t> time_count;
   std::array<float, std::size_t{1} << 20U> times;
 };
 
@@ -78,13 +77,14 @@ class folder {
   std::string path_;
 };
 
-inline board& open_board(const std::string& path) {
-  const int fd = ::open((path + "/board").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0 || ::ftruncate(fd, sizeof(board)) != 0) fail("The board cannot be created");
-  void* memory = ::mmap(nullptr, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) fail("The board cannot be mapped");
+inline shared_state& open_shared_state(const std::string& path) {
+  const int fd = ::open((path + "/shared-state").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ::ftruncate(fd, sizeof(shared_state)) != 0)
+    fail("The shared state cannot be created");
+  void* memory = ::mmap(nullptr, sizeof(shared_state), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) fail("The shared state cannot be mapped");
   ::close(fd);
-  return *static_cast<board*>(memory);
+  return *static_cast<shared_state*>(memory);
 }
 
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
@@ -135,7 +135,7 @@ class process {
   pid_t pid_ = -1;
 };
 
-// Of the loopback, for a server of our own. Free now; nobody keeps it free.
+// Of the loopback, for a server of our own. Free now; it is not reserved.
 inline std::uint16_t free_port() {
   const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
@@ -182,8 +182,8 @@ double ns_per(std::chrono::milliseconds time, Pair&& pair) {
   return median(std::move(batches));
 }
 
-// Times from letting go to having, of those who waited already when it was let go. Each side keeps its own and leaves
-// the median on the board.
+// Times from letting go to having, of contenders that waited already when it was let go. Each side keeps its own and
+// leaves the median in the shared state.
 class handoff_clock {
  public:
   explicit handoff_clock(std::atomic<std::int64_t>& released_at) : released_at_(released_at) {}
@@ -197,8 +197,8 @@ class handoff_clock {
   double p50() const { return median(times_); }
   std::size_t count() const noexcept { return times_.size(); }
   // Adds its own to those of all contenders.
-  void note_on(board& shared) const {
-    const auto at = shared.noted.fetch_add(static_cast<std::uint32_t>(times_.size()));
+  void add_to(shared_state& shared) const {
+    const auto at = shared.time_count.fetch_add(static_cast<std::uint32_t>(times_.size()));
     for (std::size_t i = 0; i < times_.size() && at + i < shared.times.size(); ++i)
       shared.times[at + i] = static_cast<float>(times_[i]);
   }

@@ -1,7 +1,6 @@
-// The attendant is an engine's one thread, started when first needed: it completes async waits
-// (met, too late, or stopped) and tells core of lost grants. Whoever changes the store only leaves
-// it a note, so nobody ever runs a stranger's continuation while holding the store's guard, or on a
-// thread that was merely releasing a lock.
+// An engine's one thread, started when first needed: it completes async waits (met, too late, or stopped) and tells
+// core of lost grants. A client that changes the store only wakes it, so no thread ever runs another caller's
+// continuation while holding the store's guard, or when it was merely releasing a lock.
 #pragma once
 
 #include "engines/memory/waits.hpp"
@@ -16,12 +15,12 @@
 
 namespace holdfast::engines::memory {
 
-class attendant final : public session, public std::enable_shared_from_this<attendant> {
+class session_thread final : public session, public std::enable_shared_from_this<session_thread> {
  public:
-  attendant(std::shared_ptr<store> in, const engine_config& config);
+  session_thread(std::shared_ptr<store> in, const engine_config& config);
 
-  // `finish` is called once: by this thread when there is nothing to wait for, else by the
-  // attendant's. After end() at the latest, met or not.
+  // `finish` is called once: by the calling thread when there is nothing to wait for, else by the session thread. After
+  // end() at the latest, met or not.
   void start(std::unique_ptr<condition> what, const call& limits, std::function<void()> finish);
 
   // Finishes every wait, and ends the client's session in the store.
@@ -34,8 +33,8 @@ class attendant final : public session, public std::enable_shared_from_this<atte
 
  private:
   struct wait;
-  struct stop_note {
-    attendant* self;
+  struct wake_on_stop {
+    session_thread* self;
     wait* what;
     void operator()() const noexcept;
   };
@@ -47,12 +46,12 @@ class attendant final : public session, public std::enable_shared_from_this<atte
 
   void need_thread();
   void run();
-  bool is_over(wait& one, steady_time now);
+  bool is_over(wait& pending, steady_time now);
   void look_at_due(steady_time now, std::vector<std::unique_ptr<wait>>& over);
   void sleep(std::unique_lock<std::mutex>& guard);
-  std::unique_ptr<wait> take(wait& one);
+  std::unique_ptr<wait> take(wait& ended);
 
-  const std::shared_ptr<store> in_;
+  const std::shared_ptr<store> store_;
   const class clock& clock_;
   engine_listener& listener_;
   const std::string host_;
@@ -60,9 +59,10 @@ class attendant final : public session, public std::enable_shared_from_this<atte
 
   // Under the store's guard.
   std::condition_variable changed_;
-  bool noted_ = false;
+  bool woken_ = false;
   bool ending_ = false;
-  schedule waits_;  // by the time at which to look at each next; those with a note are due at once
+  schedule
+      waits_;  // by the time at which to look at each next; those that were woken are due at once
   std::vector<loss> losses_;
   std::thread thread_;
 };

@@ -12,11 +12,24 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-namespace resp = net::resp;
 using namespace std::chrono_literals;
 
 constexpr nanoseconds between_looks = 1s;
 constexpr nanoseconds longest_probe = 2s;
+
+// How a channel cuts what this server sends.
+class resp_framing final : public net::framing {
+ public:
+  result<frame> next(std::string_view bytes) override {
+    const auto found = scanner_.next(bytes);
+    if (!found) return found.error();
+    return frame{.length = found->length, .push = found->push};
+  }
+  void reset() noexcept override { scanner_.reset(); }
+
+ private:
+  resp::frame_scanner scanner_;
+};
 
 std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   std::string out;
@@ -92,7 +105,7 @@ void connections::connect(bool lifts, const stream_setup& stream,
   net::channel_options options;
   options.where = how_.where;
   options.description = url_;
-  options.make_framing = [] { return std::make_unique<resp::resp_framing>(); };
+  options.make_framing = [] { return std::make_unique<resp_framing>(); };
   options.greeting = greeting(how_, lifts, options.greeting_replies);
   options.greeted = judge(how_);
   auto to_stream = options;

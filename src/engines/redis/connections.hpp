@@ -24,7 +24,7 @@
 #include "engines/redis/settings.hpp"
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 #include "support/parker.hpp"
 
 #include <holdfast/engine.hpp>

@@ -14,7 +14,7 @@ namespace holdfast::engines::redis {
 namespace {
 
 using namespace std::chrono_literals;
-using net::resp::value;
+using resp::value;
 
 capabilities describe(const settings& how) {
   capabilities caps;
@@ -87,8 +87,8 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   // First listen, then say that we are not gone: from then on no waiter can find us absent without it being true.
   connections::stream_setup stream;
   stream.listener = self.get();
-  net::resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
-  net::resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
+  resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
+  resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
   stream.replies = 1;
   stream.topic = self->key('c', self->client_);
   auto opened = connections::start(how);
@@ -266,7 +266,7 @@ operation<grant> native::do_downgrade(const grant& held, lock_mode to, invocatio
 // ---- messages
 
 void native::on_push(std::string_view frame) noexcept {
-  const auto push = net::resp::take(frame);
+  const auto push = resp::take(frame);
   if (!push || push->items.size() != 3 || push->items[0].text != "message") return;
   on_message(push->items[2].text);
 }

@@ -106,7 +106,7 @@ class native final : public remote_engine, private net::channel_listener {
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
   command inspect_command(std::string_view name) const;
   result<lock_info> read_inspected(const result<answer>& got, std::string_view name) const;
-  std::optional<lock_info> read_info(const net::resp::value& got, std::string_view name) const;
+  std::optional<lock_info> read_info(const resp::value& got, std::string_view name) const;
 
   // A grant whose ttl the store counts from `from` on, as far as we may believe in it in this session.
   grant believed(std::string_view name, const owner_id& owner, lock_mode mode, std::uint64_t weight,

@@ -104,8 +104,8 @@ class subscriptions::asked final : public net::reply_handler {
 void subscriptions::send(std::string_view verb, const std::string& name,
                          std::function<void(std::optional<error>)> then) {
   std::string request;
-  net::resp::append_command(request, {verb, name});
-  net::resp::append_command(request, {"PING"});
+  resp::append_command(request, {verb, name});
+  resp::append_command(request, {"PING"});
   const net::limits until{std::chrono::steady_clock::now() + longest_answer, {}};
   connections_.stream().send(request, 1, until, *new asked{*this, std::move(then)});
 }
@@ -166,7 +166,7 @@ void subscriptions::check(const std::string& name) {
 }
 
 void subscriptions::on_push(std::string_view frame) {
-  const auto push = net::resp::take(frame);
+  const auto push = resp::take(frame);
   if (!push || push->items.size() != 3 || push->items[0].text != "message") return;
   wake_all(std::string{push->items[1].text}, [](const channel&) {});
 }

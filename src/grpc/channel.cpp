@@ -1,8 +1,8 @@
 #include "grpc/channel.hpp"
 
-#include "grpc/connection.hpp"
+#include "grpc/http2_connection.hpp"
 #include "net/reactor.hpp"
-#include "net/redial.hpp"
+#include "net/reconnector.hpp"
 
 #include <map>
 #include <mutex>
@@ -10,64 +10,64 @@
 
 namespace holdfast::grpc {
 
-class channel::state final : public net::redial, public connection_owner {
+class channel::state final : public net::reconnector, public http2_connection_owner {
  public:
   state(net::reactor::impl& loop, channel_options options)
-      : redial(loop, options.description, false),
+      : reconnector(loop, options.description, false),
         options_(std::make_shared<const channel_options>(std::move(options))) {}
 
-  result<std::shared_ptr<connection>> current();
-  void send(const connection::request& what, const net::limits& until, reply_handler& done,
-            connection::pace how) noexcept;
-  stream_id open_stream(const connection::request& what, stream_listener& listener) noexcept;
+  result<std::shared_ptr<http2_connection>> current();
+  void send(const http2_connection::request& what, const net::limits& until, reply_handler& done,
+            http2_connection::writer by) noexcept;
+  stream_id open_stream(const http2_connection::request& what, stream_listener& listener) noexcept;
   // The connection that a stream was opened on, if it is still there.
-  std::shared_ptr<connection> home_of(stream_id which) noexcept;
+  std::shared_ptr<http2_connection> connection_of(stream_id which) noexcept;
 
  private:
-  std::shared_ptr<net::conduit> make() override;
-  std::uint64_t accepted(const net::conduit& which, int fd) noexcept override {
+  std::shared_ptr<net::connection> make() override;
+  std::uint64_t accepted(const net::connection& which, int fd) noexcept override {
     return note_accepted(which, fd);
   }
-  void lost(const net::conduit& which, const error& why) noexcept override {
+  void lost(const net::connection& which, const error& why) noexcept override {
     note_lost(which, why);
   }
-  void retired(const net::conduit& which) noexcept override { note_retired(which); }
+  void retired(const net::connection& which) noexcept override { note_retired(which); }
 
   const std::shared_ptr<const channel_options> options_;
 
-  std::mutex homes_guard_;  // innermost
-  std::map<std::uint32_t, std::weak_ptr<connection>> homes_;
+  std::mutex connections_guard_;  // innermost
+  std::map<std::uint32_t, std::weak_ptr<http2_connection>> connections_;
   std::uint32_t last_serial_ = 0;
 };
 
-std::shared_ptr<net::conduit> channel::state::make() {
-  std::lock_guard locked{homes_guard_};
-  std::erase_if(homes_, [](const auto& home) { return home.second.expired(); });
+std::shared_ptr<net::connection> channel::state::make() {
+  std::lock_guard locked{connections_guard_};
+  std::erase_if(connections_, [](const auto& home) { return home.second.expired(); });
   const auto serial = ++last_serial_;
-  auto made = std::make_shared<connection>(
+  auto made = std::make_shared<http2_connection>(
       loop_, options_, std::static_pointer_cast<state>(shared_from_this()), serial);
-  homes_.emplace(serial, made);
+  connections_.emplace(serial, made);
   return made;
 }
 
-std::shared_ptr<connection> channel::state::home_of(stream_id which) noexcept {
-  std::lock_guard locked{homes_guard_};
-  const auto known = homes_.find(connection::serial_of(which));
-  return known == homes_.end() ? nullptr : known->second.lock();
+std::shared_ptr<http2_connection> channel::state::connection_of(stream_id which) noexcept {
+  std::lock_guard locked{connections_guard_};
+  const auto known = connections_.find(http2_connection::serial_of(which));
+  return known == connections_.end() ? nullptr : known->second.lock();
 }
 
-result<std::shared_ptr<connection>> channel::state::current() {
-  auto found = current_conduit();
+result<std::shared_ptr<http2_connection>> channel::state::current() {
+  auto found = current_connection();
   if (!found) return std::move(found).error();
-  return std::static_pointer_cast<connection>(std::move(*found));
+  return std::static_pointer_cast<http2_connection>(std::move(*found));
 }
 
-void channel::state::send(const connection::request& what, const net::limits& until,
-                          reply_handler& done, connection::pace how) noexcept {
+void channel::state::send(const http2_connection::request& what, const net::limits& until,
+                          reply_handler& done, http2_connection::writer by) noexcept {
   if (forked()) return done.on_reply(fork_refusal());
   for (;;) {
     const auto on = current();
-    if (on && (*on)->send(what, until, done, how)) return;
+    if (on && (*on)->send(what, until, done, by)) return;
     if (on) continue;  // lost since current() returned it, and the next current() knows that
     // Not here and now: a handler that tries again would come back deeper and deeper.
     loop_.post([&done, why = on.error()] { done.on_reply(why); });
@@ -75,7 +75,7 @@ void channel::state::send(const connection::request& what, const net::limits& un
   }
 }
 
-channel::stream_id channel::state::open_stream(const connection::request& what,
+channel::stream_id channel::state::open_stream(const http2_connection::request& what,
                                                stream_listener& listener) noexcept {
   if (forked()) {
     listener.on_end(fork_refusal());
@@ -120,12 +120,12 @@ result<reply> channel::call(std::string_view method, std::string_view request,
 
 void channel::send(std::string_view method, std::string_view request, const header_list& extra,
                    const net::limits& until, reply_handler& done) noexcept {
-  state_->send({method, request, extra}, until, done, connection::pace::reactor_sends);
+  state_->send({method, request, extra}, until, done, http2_connection::writer::reactor);
 }
 
 void channel::send_now(std::string_view method, std::string_view request, const header_list& extra,
                        const net::limits& until, reply_handler& done) noexcept {
-  state_->send({method, request, extra}, until, done, connection::pace::caller_sends);
+  state_->send({method, request, extra}, until, done, http2_connection::writer::caller);
 }
 
 channel::stream_id channel::open_stream(std::string_view method, const header_list& extra,
@@ -135,13 +135,13 @@ channel::stream_id channel::open_stream(std::string_view method, const header_li
 
 bool channel::write(stream_id to, std::string_view message) noexcept {
   if (state_->forked()) return false;
-  const auto on = state_->home_of(to);
+  const auto on = state_->connection_of(to);
   return on && on->write(to, message);
 }
 
 void channel::cancel(stream_id which) noexcept {
   if (state_->forked()) return;
-  if (const auto on = state_->home_of(which)) on->cancel(which);
+  if (const auto on = state_->connection_of(which)) on->cancel(which);
 }
 
 void channel::drop(const error& why) noexcept {

@@ -2,8 +2,8 @@
 // server, made anew when it is lost. Knows nothing of locks, of etcd or of protobuf: messages are bytes.
 //
 // Threads share the connection as those of net::channel do: a blocking call() writes its request itself, and the first
-// thread that has nothing else to do reads for everybody, so an uncontended call makes no thread hop. send() and
-// send_now() do not block. Streams and answers that nobody waits for are read by the reactor's thread.
+// thread that has nothing else to do reads for all, so an uncontended call makes no thread hop. send() and
+// send_now() do not block. Streams and answers that no thread waits for are read by the reactor's thread.
 //
 // The codes of failure: unavailable when the server has certainly not executed the call (it never had all of it, or it
 // said so: GOAWAY below our stream, REFUSED_STREAM), outcome_unknown when it may have, also when the deadline or stop
@@ -96,7 +96,7 @@ struct channel_options {
 class channel {
  public:
   channel(net::reactor& on, channel_options options);
-  ~channel();  // as net::channel's: everybody has been told when it returns
+  ~channel();  // as net::channel's: all callbacks have run when it returns
   channel(const channel&) = delete;
   channel& operator=(const channel&) = delete;
 

@@ -1,49 +1,49 @@
 #include "net/channel.hpp"
 
-#include "net/connection.hpp"
-#include "net/redial.hpp"
+#include "net/ordered_connection.hpp"
+#include "net/reconnector.hpp"
 
 #include <utility>
 
 namespace holdfast::net {
 
-class channel::state final : public redial, public connection_owner {
+class channel::state final : public reconnector, public ordered_connection_owner {
  public:
   state(reactor::impl& loop, channel_options options)
-      : redial(loop, options.description, options.keep_open),
+      : reconnector(loop, options.description, options.keep_open),
         options_(std::make_shared<const channel_options>(std::move(options))) {}
 
-  result<std::shared_ptr<connection>> current();
+  result<std::shared_ptr<ordered_connection>> current();
   void send(std::string_view request, unsigned replies, const limits& until, reply_handler& done,
-            connection::pace how) noexcept;
+            ordered_connection::writer by) noexcept;
   const channel_options& options() const noexcept { return *options_; }
 
  private:
-  std::shared_ptr<conduit> make() override {
-    return std::make_shared<connection>(loop_, options_,
-                                        std::static_pointer_cast<state>(shared_from_this()));
+  std::shared_ptr<connection> make() override {
+    return std::make_shared<ordered_connection>(
+        loop_, options_, std::static_pointer_cast<state>(shared_from_this()));
   }
-  std::uint64_t accepted(const conduit& which, int fd) noexcept override {
+  std::uint64_t accepted(const connection& which, int fd) noexcept override {
     return note_accepted(which, fd);
   }
-  void lost(const conduit& which, const error& why) noexcept override { note_lost(which, why); }
+  void lost(const connection& which, const error& why) noexcept override { note_lost(which, why); }
   channel_listener* listener() noexcept override { return closed() ? nullptr : options_->listener; }
 
   const std::shared_ptr<const channel_options> options_;
 };
 
-result<std::shared_ptr<connection>> channel::state::current() {
-  auto found = current_conduit();
+result<std::shared_ptr<ordered_connection>> channel::state::current() {
+  auto found = current_connection();
   if (!found) return std::move(found).error();
-  return std::static_pointer_cast<connection>(std::move(*found));
+  return std::static_pointer_cast<ordered_connection>(std::move(*found));
 }
 
 void channel::state::send(std::string_view request, unsigned replies, const limits& until,
-                          reply_handler& done, connection::pace how) noexcept {
+                          reply_handler& done, ordered_connection::writer by) noexcept {
   if (forked()) return done.on_reply(fork_refusal());
   for (;;) {
     const auto on = current();
-    if (on && (*on)->send(request, replies, until, done, how)) return;
+    if (on && (*on)->send(request, replies, until, done, by)) return;
     if (on) continue;  // lost since current() returned it, and the next current() knows that
     // Not here and now: a handler that tries again would come back deeper and deeper.
     loop_.post([&done, why = on.error()] { done.on_reply(why); });
@@ -82,12 +82,12 @@ result<std::uint64_t> channel::exchange(std::string_view request, unsigned repli
 
 void channel::send(std::string_view request, unsigned replies, const limits& until,
                    reply_handler& done) noexcept {
-  state_->send(request, replies, until, done, connection::pace::reactor_sends);
+  state_->send(request, replies, until, done, ordered_connection::writer::reactor);
 }
 
 void channel::send_now(std::string_view request, unsigned replies, const limits& until,
                        reply_handler& done) noexcept {
-  state_->send(request, replies, until, done, connection::pace::caller_sends);
+  state_->send(request, replies, until, done, ordered_connection::writer::caller);
 }
 
 std::uint64_t channel::generation() const noexcept { return state_->generation(); }

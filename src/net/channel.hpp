@@ -1,14 +1,15 @@
 // One multiplexed connection to a server, and how threads and coroutines share it.
 //
-// Caller writes, whoever reads first reads for all. A blocking exchange() appends its request, writes what is to be
-// written (one thread at a time; the others' bytes go along) and then reads: the first thread that has nothing else to
-// do becomes the leader, reads for everybody, and hands the lead on when its own answer is there. So an uncontended
+// The caller writes, and the first idle thread reads for all. A blocking exchange() appends its request, writes what is
+// to be written (one thread at a time; the others' bytes go along) and then reads: the first thread that has nothing
+// else to do becomes the leader, reads for all, and hands the lead on when its own answer is there. So an uncontended
 // exchange makes no thread hop, and a lone one does not even sleep (it spins for a while if spinning is allowed).
 // send() is for callers that must not block: the reactor's thread writes, reads and completes. send_now() writes at
-// once and leaves the answer to whoever reads next; if nobody does, the reactor fetches it within a few milliseconds.
+// once and leaves the answer to the next thread that reads; if none does, the reactor fetches it within a few
+// milliseconds.
 //
-// Answers come in the order of the requests. A call whose deadline passes is abandoned: its place in the order stays as
-// a hole and swallows the late answer, so it is never taken for another call's.
+// Answers come in the order of the requests. A call whose deadline passes is abandoned: its late reply is still
+// expected and then thrown away, so it is never taken for another call's.
 //
 // The codes of failure: unavailable when no byte of the request was given to the network and none will be (it has
 // certainly not been executed), outcome_unknown when some was, also when the deadline or stop came before the answer.
@@ -17,7 +18,7 @@
 // Thread-safe. After fork() every call is refused with misconfigured.
 #pragma once
 
-#include "net/caller.hpp"
+#include "net/blocked_call.hpp"
 #include "net/stream.hpp"
 
 #include <holdfast/result.hpp>
@@ -48,7 +49,7 @@ class framing {
   virtual void reset() noexcept = 0;  // a fresh connection begins
 };
 
-// Completed exactly once, never under a lock: on the reactor's thread, or by whoever finds out first that the request
+// Completed exactly once, never under a lock: on the reactor's thread, or by the thread that finds out that the request
 // cannot be sent. The frames (all answers of the call, one after the other) live for the time of the call only.
 class reply_handler {
  public:
@@ -82,7 +83,7 @@ struct channel_options {
   std::function<result<void>(std::string_view frames)> greeted;
   channel_listener* listener = nullptr;
   nanoseconds connect_timeout = std::chrono::seconds{2};
-  // Connect at once and again whenever the connection is lost (a stream), instead of when somebody calls.
+  // Connect at once and again whenever the connection is lost (a stream), instead of at the first call.
   bool keep_open = false;
   // A connection whose peer has vanished without a word looks like a slow one. When calls were given up on it and then
   // nothing at all comes in for this long, or for three times as long as those calls were willing to wait, it is

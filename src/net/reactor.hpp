@@ -1,4 +1,4 @@
-// The driver thread of one client's transport: connects, reads for calls that no thread waits for, keeps streams and
+// The thread of one client's transport: connects, reads for calls that no thread waits for, keeps streams and
 // timers. One per client; channels are made on it and must be gone before it.
 #pragma once
 

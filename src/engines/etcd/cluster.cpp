@@ -26,9 +26,9 @@ error closing(const settings& how) {
 }
 
 void pause(const call& limits) {
-  support::parker bed;
-  const std::stop_callback wake{limits.stop, [&] { bed.set(1); }};
-  bed.wait(std::min(limits.deadline, now() + pause_between_rounds));
+  support::parker parker;
+  const std::stop_callback wake{limits.stop, [&] { parker.set(1); }};
+  parker.wait(std::min(limits.deadline, now() + pause_between_rounds));
 }
 
 bool may_go_on(const call& limits) {
@@ -141,7 +141,7 @@ class cluster::sending final : public grpc::reply_handler {
     auto& in = in_;
     answer out{policy_.conclude(std::move(got)), unsure_before_};
     delete this;
-    in.one_is_done();
+    in.request_done();
     done.on_answer(std::move(out));
   }
 
@@ -183,48 +183,49 @@ class cluster::sending final : public grpc::reply_handler {
 };
 
 void cluster::post(const question& what, const call& limits, handler& done) noexcept {
-  auto* const one = new sending{*this, what, limits, done};
+  auto* const request = new sending{*this, what, limits, done};
   {
     const std::lock_guard lock{guard_};
     ++in_flight_;
-    if (in_flight_ > most_in_flight && !stopping_) return wait_in_line(*one);
+    if (in_flight_ > most_in_flight && !stopping_) return enqueue(*request);
   }
-  one->go();
+  request->go();
 }
 
 // REQUIRES: guard_ is held.
-void cluster::wait_in_line(sending& one) {
-  const auto number = ++last_in_line_;
-  queue_.emplace(number, &one);
-  const auto until = one.limits().deadline;
+void cluster::enqueue(sending& request) {
+  const auto number = ++last_queued_;
+  queue_.emplace(number, &request);
+  const auto until = request.limits().deadline;
   if (until != steady_time::max())
-    one.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
-  one.told_to_stop.emplace(one.limits().stop,
-                           [this, number] { reactor_->post([this, number] { give_up(number); }); });
+    request.patience_ends = reactor_->at(until, [this, number] { give_up(number); });
+  request.told_to_stop.emplace(request.limits().stop, [this, number] {
+    reactor_->post([this, number] { give_up(number); });
+  });
 }
 
 // REQUIRES: guard_ is held.
-cluster::sending* cluster::take_from_line(std::uint64_t number) {
+cluster::sending* cluster::dequeue(std::uint64_t number) {
   auto found = queue_.extract(number);
   if (found.empty()) return nullptr;
-  auto* const one = found.mapped();
-  if (one->patience_ends) reactor_->cancel(*one->patience_ends);
-  return one;
+  auto* const request = found.mapped();
+  if (request->patience_ends) reactor_->cancel(*request->patience_ends);
+  return request;
 }
 
 void cluster::give_up(std::uint64_t number) noexcept {
-  sending* one = nullptr;
+  sending* request = nullptr;
   {
     const std::lock_guard lock{guard_};
-    one = take_from_line(number);
+    request = dequeue(number);
   }
-  if (one != nullptr) one->give_up();
+  if (request != nullptr) request->give_up();
 }
 
 void cluster::send_off(question what) noexcept {
-  class errand final : public handler {
+  class unawaited final : public handler {
    public:
-    explicit errand(question about) : what_(std::move(about)) { limits_.deadline = now() + 10s; }
+    explicit unawaited(question about) : what_(std::move(about)) { limits_.deadline = now() + 10s; }
     void go(cluster& over) noexcept { over.post(what_, limits_, *this); }
 
    private:
@@ -232,15 +233,15 @@ void cluster::send_off(question what) noexcept {
     const question what_;
     call limits_;
   };
-  (new errand{std::move(what)})->go(*this);
+  (new unawaited{std::move(what)})->go(*this);
 }
 
-void cluster::one_is_done() noexcept {
+void cluster::request_done() noexcept {
   sending* next = nullptr;
   {
     const std::lock_guard lock{guard_};
     --in_flight_;
-    if (!queue_.empty()) next = take_from_line(queue_.begin()->first);
+    if (!queue_.empty()) next = dequeue(queue_.begin()->first);
   }
   if (next != nullptr) driver().post([next] { next->go(); });
 }
@@ -253,21 +254,21 @@ void cluster::stop() noexcept {
     if (std::exchange(stopping_, true)) return;
     idle.assign(pausing_.begin(), pausing_.end());
     pausing_.clear();
-    while (!queue_.empty()) idle.push_back(take_from_line(queue_.begin()->first));
+    while (!queue_.empty()) idle.push_back(dequeue(queue_.begin()->first));
     open.swap(channels_);
   }
-  for (auto* one : idle) one->finish(closing(how_));
-  open.clear();  // tells everybody who still waits
+  for (auto* request : idle) request->finish(closing(how_));
+  open.clear();  // completes what still waits
   reactor_.reset();
 }
 
-// Whoever takes it out of pausing_ goes on with it.
-void cluster::begin_pause(sending& one) {
+// The thread that takes it out of pausing_ goes on with it.
+void cluster::begin_pause(sending& request) {
   {
     const std::lock_guard lock{guard_};
     if (!stopping_) {
-      pausing_.insert(&one);
-      reactor_->at(now() + pause_between_rounds, [this, which = &one] {
+      pausing_.insert(&request);
+      reactor_->at(now() + pause_between_rounds, [this, which = &request] {
         {
           const std::lock_guard again{guard_};
           if (pausing_.erase(which) == 0) return;
@@ -277,7 +278,7 @@ void cluster::begin_pause(sending& one) {
       return;
     }
   }
-  one.finish(closing(how_));
+  request.finish(closing(how_));
 }
 
 // ---- login
@@ -320,9 +321,9 @@ result<void> cluster::log_in(const call& limits) {
 }
 
 void cluster::log_in_soon() noexcept {
-  class alone final : public handler {
+  class login final : public handler {
    public:
-    explicit alone(cluster& in) : in_(in), what_{method::authenticate, in.login_request()} {
+    explicit login(cluster& in) : in_(in), what_{method::authenticate, in.login_request()} {
       limits_.deadline = now() + 5s;
     }
     void go() noexcept { in_.post(what_, limits_, *this); }
@@ -336,7 +337,7 @@ void cluster::log_in_soon() noexcept {
     const question what_;
     call limits_;
   };
-  (new alone{*this})->go();
+  (new login{*this})->go();
 }
 
 grpc::header_list cluster::headers() const {

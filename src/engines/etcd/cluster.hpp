@@ -2,7 +2,7 @@
 // to the one that answered last, and to the next one when it does not (retry_policy.hpp). Logs in, and again when the
 // login has become old. Knows nothing of locks.
 //
-// Thread-safe. What is started completes on the driver's thread, or at once.
+// Thread-safe. What is started completes on the reactor's thread, or at once.
 #pragma once
 
 #include "engines/common/operation.hpp"
@@ -44,8 +44,8 @@ class cluster {
   ~cluster() { stop(); }
   cluster(const cluster&) = delete;
   cluster& operator=(const cluster&) = delete;
-  // Everything that is under way completes, then all connections and the driver end. Whoever asks afterwards is
-  // refused.
+  // Everything that is under way completes, then all connections and the reactor end. What is asked
+  // afterwards is refused.
   void stop() noexcept;
 
   answer run(const question& what, const call& limits);
@@ -61,10 +61,10 @@ class cluster {
   // others wait for their turn, in order, until their deadline or stop.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
-  // Nobody waits for the answer; tried for ten seconds.
+  // The answer is not waited for; tried for ten seconds.
   void send_off(question what) noexcept;
 
-  // co_await: run or post, as the way says.
+  // co_await: run or post, as the invocation says.
   class asking;
   asking ask(const question& what, const invocation& how) noexcept;
 
@@ -92,11 +92,11 @@ class cluster {
   grpc::header_list headers() const;
   result<void> note_login(const result<grpc::reply>& got);
   std::string login_request() const;
-  void begin_pause(sending& one);
-  void one_is_done() noexcept;
-  // Whoever takes one out of queue_ goes on with it.
-  void wait_in_line(sending& one);
-  sending* take_from_line(std::uint64_t number);
+  void begin_pause(sending& request);
+  void request_done() noexcept;
+  // The thread that takes a request out of queue_ goes on with it.
+  void enqueue(sending& request);
+  sending* dequeue(std::uint64_t number);
   void give_up(std::uint64_t number) noexcept;
 
   const settings how_;
@@ -110,7 +110,7 @@ class cluster {
   std::string token_;
   std::set<sending*> pausing_;
   std::size_t in_flight_ = 0;
-  std::uint64_t last_in_line_ = 0;
+  std::uint64_t last_queued_ = 0;
   std::map<std::uint64_t, sending*> queue_;  // in the order in which they came
 };
 

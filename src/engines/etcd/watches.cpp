@@ -27,7 +27,7 @@ void watches::end() noexcept {
 watches::id watches::add(key_range of, watcher& to) {
   const auto which = ++last_;
   if (ending_) return which;
-  auto& added = all_.emplace(which, one{std::move(of), &to}).first->second;
+  auto& added = all_.emplace(which, watch{std::move(of), &to}).first->second;
   if (stream_.is_open()) {
     create(which, added);
   } else {
@@ -47,7 +47,7 @@ void watches::remove(id which) {
   stream_.write(bytes_of(out));
 }
 
-void watches::create(id which, one& what) {
+void watches::create(id which, watch& what) {
   what.wire = ++last_;
   by_wire_[what.wire] = which;
   rpc::WatchRequest out;

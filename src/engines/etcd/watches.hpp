@@ -1,9 +1,9 @@
 // All watches of one client, over one stream; made again on a new stream when it ends.
 //
 // A watch begins "now", never at a revision of the past: such a watch is served by a loop of the server's that runs ten
-// times a second only. So whoever watches looks at the store once more after the watch was made, each time that it was.
+// times a second only. So a watcher looks at the store once more after the watch was made, each time that it was.
 //
-// Everything here, and every call of a watcher, is of the driver's thread.
+// Everything here, and every call of a watcher, is of the reactor's thread.
 #pragma once
 
 #include "engines/etcd/queue_entry.hpp"
@@ -48,7 +48,7 @@ class watches final : private stream::user {
   }
 
  private:
-  struct one {
+  struct watch {
     key_range of;
     watcher* to = nullptr;
     std::int64_t wire = 0;  // its number on the stream; another one each time that it is made
@@ -56,14 +56,14 @@ class watches final : private stream::user {
   void on_open() noexcept override;
   void on_message(std::string_view message) noexcept override;
   void on_close() noexcept override;
-  void create(id which, one& what);
+  void create(id which, watch& what);
   void canceled(id which, const rpc::WatchResponse& what);
 
   cluster& cluster_;
   stream stream_;
   bool ending_ = false;
   std::int64_t last_ = 0;
-  std::map<id, one> all_;
+  std::map<id, watch> all_;
   std::map<std::int64_t, id> by_wire_;
 };
 

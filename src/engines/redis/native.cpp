@@ -176,8 +176,8 @@ operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks
 }
 
 // One script takes all names, over one connection; but releases of them may be under way on the others.
-std::set<lane*> native::releasing(std::span<const request> asks) const {
-  std::set<lane*> out;
+std::set<tracked_channel*> native::releasing(std::span<const request> asks) const {
+  std::set<tracked_channel*> out;
   if (releases_sent_.load(std::memory_order_relaxed) == 0) return out;
   for (const auto& ask : asks) out.insert(&connections_->of(ask.name));
   return out;

@@ -145,7 +145,7 @@ class native final : public remote_engine, private net::channel_listener {
 
   operation<entered> undo(const request& ask, error why, invocation how);
   // On which connections releases of these names may be under way.
-  std::set<lane*> releasing(std::span<const request> asks) const;
+  std::set<tracked_channel*> releasing(std::span<const request> asks) const;
   result<entered> read_settled(const result<answer>& got, const request& ask, const sending& sent);
   result<answer> unless_refused(result<answer> got, std::string_view name) const;
   bool enough_replicas(const answer& got) const;

@@ -3,7 +3,7 @@
 //
 // gRPC servers count pings that come too often and drop the client for it. What they allow: one ping after each answer
 // they have sent, and else one per `ping_interval` as long as a request is open.
-#include "grpc/connection.hpp"
+#include "grpc/http2_connection.hpp"
 
 #include <fmt/format.h>
 
@@ -12,21 +12,21 @@
 
 namespace holdfast::grpc {
 
-bool connection::may_ping(steady_time now) const {
+bool http2_connection::may_ping(steady_time now) const {
   if (phase_ != phase::ready || ping_at_) return false;
-  if (!last_ping_ || session_.answer_frames() != answers_at_ping_) return true;
-  return session_.first() != nullptr && now >= *last_ping_ + options_->ping_interval;
+  if (!last_ping_ || codec_.answer_frames() != answers_at_ping_) return true;
+  return codec_.first() != nullptr && now >= *last_ping_ + options_->ping_interval;
 }
 
-void connection::ping(steady_time now) {
-  session_.ping();
+void http2_connection::ping(steady_time now) {
+  codec_.ping();
   ping_at_ = last_ping_ = now;
-  answers_at_ping_ = session_.answer_frames();
+  answers_at_ping_ = codec_.answer_frames();
   write_soon_ = true;
 }
 
 // A call was not answered in time. The server may be slow, or gone.
-void connection::suspect(steady_time now) {
+void http2_connection::suspect(steady_time now) {
   if (phase_ != phase::ready) return;
   if (!suspected_) suspected_ = now;
   if (may_ping(now)) ping(now);
@@ -34,14 +34,14 @@ void connection::suspect(steady_time now) {
 }
 
 // When to look again.
-steady_time connection::check_silence(steady_time now, callers& woken) {
+steady_time http2_connection::check_silence(steady_time now, wake_list& woken) {
   if (phase_ != phase::ready)
-    return session_.first() == nullptr ? steady_time::max() : now + half_silence();
-  if (session_.first() == nullptr && !suspected_) return steady_time::max();
+    return codec_.first() == nullptr ? steady_time::max() : now + half_silence();
+  if (codec_.first() == nullptr && !suspected_) return steady_time::max();
   auto end = steady_time::max();
   if (ping_at_) end = *ping_at_ + half_silence();
   // With nothing open the server may not allow a ping. To make a new connection is cheaper than to be wrong.
-  if (suspected_ && session_.first() == nullptr)
+  if (suspected_ && codec_.first() == nullptr)
     end = std::min(end, *suspected_ + options_->longest_silence);
   if (now >= end) {
     fail_all(
@@ -65,14 +65,14 @@ steady_time connection::check_silence(steady_time now, callers& woken) {
 // Go's gRPC servers (etcd) measure the line by a ping with nearly every answer, the next one as soon as the last one is
 // answered. To answer at once would be a second write per call for us, and one more packet for the server to wake up
 // for. So it is done a little later, for all that have come: it may be slow, but must be done.
-void connection::answer_pings_soon(steady_time now) {
+void http2_connection::answer_pings_soon(steady_time now) {
   constexpr auto delay = std::chrono::milliseconds{10};
-  if (!session_.owes_pings() || std::exchange(pong_planned_, true)) return;
-  loop_.at(now + delay, later<connection>([](connection& self) {
+  if (!codec_.owes_pings() || std::exchange(pong_planned_, true)) return;
+  loop_.at(now + delay, later<http2_connection>([](http2_connection& self) {
              lock locked{self.guard_};
              self.pong_planned_ = false;
              if (self.phase_ != phase::ready) return;
-             self.session_.answer_pings();
+             self.codec_.answer_pings();
              self.write_soon_ = true;
              self.write_owed(locked);
            }));

@@ -1,4 +1,4 @@
-#include "grpc/connection.hpp"
+#include "grpc/http2_connection.hpp"
 
 #include <fmt/format.h>
 
@@ -34,28 +34,30 @@ result<reply> outcome(exchange& of) {
 
 }  // namespace
 
-connection::connection(net::reactor::impl& loop, std::shared_ptr<const channel_options> options,
-                       const std::shared_ptr<connection_owner>& owner, std::uint32_t serial)
-    : conduit(loop,
-              {.where = speaking_http2(options->where),
-               .description = options->description,
-               .connect_timeout = options->connect_timeout,
-               .spin = options->spin},
-              owner),
+http2_connection::http2_connection(net::reactor::impl& loop,
+                                   std::shared_ptr<const channel_options> options,
+                                   const std::shared_ptr<http2_connection_owner>& owner,
+                                   std::uint32_t serial)
+    : connection(loop,
+                 {.where = speaking_http2(options->where),
+                  .description = options->description,
+                  .connect_timeout = options->connect_timeout,
+                  .spin = options->spin},
+                 owner),
       options_(std::move(options)),
       owner_(owner),
-      session_({.scheme = options_->where.use_tls ? "https" : "http",
-                .authority = authority(options_->where),
-                .server = options_->description,
-                .largest_message = options_->largest_message},
-               *this),
+      codec_({.scheme = options_->where.use_tls ? "https" : "http",
+              .authority = authority(options_->where),
+              .server = options_->description,
+              .largest_message = options_->largest_message},
+             *this),
       last_number_(std::uint64_t{serial} << 32U) {}
 
 // ---- Calls -----------------------------------------------------------------------------------------------------
 
-std::optional<result<reply>> connection::call(const request& what, const net::limits& until) {
-  const net::one_more_call counted;
-  blocked self;
+std::optional<result<reply>> http2_connection::call(const request& what, const net::limits& until) {
+  const net::counted_call counted;
+  blocked_unary self;
   self.what.thread = &self;
   self.what.request = what.message;
   self.what.deadline = until.deadline;
@@ -68,15 +70,15 @@ std::optional<result<reply>> connection::call(const request& what, const net::li
   if (phase_ == phase::dead || retired_) return std::nullopt;
   if (auto no = no_room(until)) return std::move(*no);
   if (!begin(self.what, what)) return std::nullopt;
-  see_through(locked, self, until.deadline);
+  wait_for_answer(locked, self, until.deadline);
   return outcome(self.what);
 }
 
-bool connection::send(const request& what, const net::limits& until, reply_handler& done,
-                      pace how) noexcept {
-  auto made = std::make_unique<pending>();
+bool http2_connection::send(const request& what, const net::limits& until, reply_handler& done,
+                            writer by) noexcept {
+  auto made = std::make_unique<pending_call>();
   made->handler = &done;
-  made->urgent = how == pace::reactor_sends;
+  made->urgent = by == writer::reactor;
   made->message = what.message;
   made->request = made->message;
   made->deadline = until.deadline;
@@ -84,7 +86,7 @@ bool connection::send(const request& what, const net::limits& until, reply_handl
   lock locked{guard_};
   if (phase_ == phase::dead || retired_) return false;
   if (auto no = no_room(until)) {
-    outbox_.reply_to(done, std::move(*no));
+    callbacks_.reply_to(done, std::move(*no));
     post_delivery();
     return true;
   }
@@ -92,29 +94,30 @@ bool connection::send(const request& what, const net::limits& until, reply_handl
   auto& mine = *made;
   const auto number = keep(std::move(made));
   if (until.stop.stop_possible()) {
-    auto give_up = later<connection>([number](connection& self) { self.stop_pending(number); });
+    auto give_up =
+        later<http2_connection>([number](http2_connection& self) { self.stop_pending(number); });
     mine.on_stop = std::make_unique<net::stop_watch>(
         until.stop, [&loop = loop_, work = std::move(give_up)] { loop.post(work); });
   }
   plan_check(until.deadline);
-  push_out(locked, how == pace::caller_sends);
+  push_out(locked, by == writer::caller);
   return true;
 }
 
-std::optional<error> connection::no_room(const net::limits& until) const {
+std::optional<error> http2_connection::no_room(const net::limits& until) const {
   if (auto no = refusal(until, 0)) return no;
-  if (session_.queued_frames() < most_queued_frames) return std::nullopt;
+  if (codec_.queued_frames() < most_queued_frames) return std::nullopt;
   return error{errc::unavailable,
                fmt::format("{} takes no requests: {} of them are still to be sent", description(),
-                           session_.queued_frames())};
+                           codec_.queued_frames())};
 }
 
 // False: this connection cannot make requests any more.
-bool connection::begin(pending& what, const request& with) {
+bool http2_connection::begin(pending_call& what, const request& with) {
   what.since = std::chrono::steady_clock::now();
   std::optional<nanoseconds> timeout;
   if (what.deadline != steady_time::max()) timeout = what.deadline - what.since;
-  if (!session_.begin(what, with.method, with.extra, timeout)) {
+  if (!codec_.begin(what, with.method, with.extra, timeout)) {
     retire();
     return false;
   }
@@ -122,24 +125,24 @@ bool connection::begin(pending& what, const request& with) {
   return true;
 }
 
-channel::stream_id connection::keep(std::unique_ptr<pending> what) {
+channel::stream_id http2_connection::keep(std::unique_ptr<pending_call> what) {
   const auto number = ++last_number_;
   what->number = number;
   if (what->urgent) ++urgent_;
-  others_.emplace(number, std::move(what));
+  pending_.emplace(number, std::move(what));
   return number;
 }
 
-connection::pending* connection::find(std::uint64_t number) noexcept {
-  const auto known = others_.find(number);
-  return known == others_.end() ? nullptr : known->second.get();
+http2_connection::pending_call* http2_connection::find(std::uint64_t number) noexcept {
+  const auto known = pending_.find(number);
+  return known == pending_.end() ? nullptr : known->second.get();
 }
 
 // ---- Streams ---------------------------------------------------------------------------------------------------
 
-std::optional<channel::stream_id> connection::open_stream(const request& what,
-                                                          stream_listener& listener) noexcept {
-  auto made = std::make_unique<pending>();
+std::optional<channel::stream_id> http2_connection::open_stream(
+    const request& what, stream_listener& listener) noexcept {
+  auto made = std::make_unique<pending_call>();
   made->is_stream = true;
   made->listener = &listener;
   made->urgent = true;
@@ -149,16 +152,16 @@ std::optional<channel::stream_id> connection::open_stream(const request& what,
   if (!begin(*made, what)) return std::nullopt;
   const auto number = keep(std::move(made));
   push_out(locked, true);
-  if (phase_ == phase::ready && reader_ == reader::nobody) watch_input();
+  if (phase_ == phase::ready && reader_ == reader::none) watch_input();
   return number;
 }
 
-bool connection::write(channel::stream_id to, std::string_view message) noexcept {
+bool http2_connection::write(channel::stream_id to, std::string_view message) noexcept {
   lock locked{guard_};
   auto* const which = find(to);
   if (which == nullptr || which->listener == nullptr) return false;
   if (which->outgoing.size() + message.size() > most_outgoing) {
-    session_.cancel(*which);
+    codec_.cancel(*which);
     which->failure = error{errc::unavailable,
                            fmt::format("{} does not read: {} MiB of messages are still to be sent",
                                        description(), which->outgoing.size() >> 20U)};
@@ -167,17 +170,17 @@ bool connection::write(channel::stream_id to, std::string_view message) noexcept
     write_owed(locked);
     return false;
   }
-  session_.append(*which, message);
+  codec_.append(*which, message);
   push_out(locked, true);
-  if (phase_ == phase::ready && reader_ == reader::nobody) watch_input();
+  if (phase_ == phase::ready && reader_ == reader::none) watch_input();
   return true;
 }
 
-void connection::cancel(channel::stream_id number) noexcept {
+void http2_connection::cancel(channel::stream_id number) noexcept {
   lock locked{guard_};
   auto* const which = find(number);
   if (which == nullptr || which->listener == nullptr) return;
-  session_.cancel(*which);
+  codec_.cancel(*which);
   which->failure =
       error{errc::cancelled, fmt::format("the stream from {} was cancelled", description())};
   finish(*which, late_);
@@ -186,98 +189,98 @@ void connection::cancel(channel::stream_id number) noexcept {
   write_owed(locked);
 }
 
-// ---- What the session finds out --------------------------------------------------------------------------------
+// ---- What the codec finds out --------------------------------------------------------------------------------
 
-result<bool> connection::greeted() {
+result<bool> http2_connection::greeted() {
   lock locked{guard_};
-  const auto bytes = inbox_.view();
+  const auto bytes = read_buffer_.view();
   if (!bytes.empty()) {
-    const auto wrong = session_.feed(bytes);
-    inbox_.consume(bytes.size());
+    const auto wrong = codec_.feed(bytes);
+    read_buffer_.consume(bytes.size());
     if (wrong) return *wrong;
   }
   heard_at_ = std::chrono::steady_clock::now();
-  return session_.is_greeted();
+  return codec_.is_greeted();
 }
 
-void connection::pick_up(std::string& chunk) { session_.pick_up(chunk); }
+void http2_connection::take_output(std::string& chunk) { codec_.take_output(chunk); }
 
-std::optional<error> connection::distribute(callers& woken) {
+std::optional<error> http2_connection::distribute(wake_list& woken) {
   heard_at_ = std::chrono::steady_clock::now();
   ping_at_.reset();
   suspected_.reset();
-  const auto bytes = inbox_.view();
+  const auto bytes = read_buffer_.view();
   woken_ = &woken;
-  auto wrong = session_.feed(bytes);
+  auto wrong = codec_.feed(bytes);
   woken_ = nullptr;
-  inbox_.consume(bytes.size());
+  read_buffer_.consume(bytes.size());
   if (wrong) return wrong;
-  if (session_.is_leaving()) retire();
+  if (codec_.is_going_away()) retire();
   answer_pings_soon(heard_at_);
-  write_soon_ = session_.has_output();
-  if (outbox_.bytes() > most_untold)
+  write_soon_ = codec_.has_output();
+  if (callbacks_.bytes() > most_untold)
     return error{errc::unavailable,
                  fmt::format("{} sends faster than its messages can be taken in", description())};
   return std::nullopt;
 }
 
-void connection::on_message(exchange& of, std::string_view message) {
-  outbox_.message(*static_cast<pending&>(of).listener, message);
+void http2_connection::on_message(exchange& of, std::string_view message) {
+  callbacks_.message(*static_cast<pending_call&>(of).listener, message);
   if (reader_ == reader::caller) post_delivery();
 }
 
-void connection::on_finished(exchange& which) {
-  if (woken_ != nullptr) return finish(static_cast<pending&>(which), *woken_);
+void http2_connection::on_finished(exchange& which) {
+  if (woken_ != nullptr) return finish(static_cast<pending_call&>(which), *woken_);
   // Found by a writer: nghttp2 could not send it. That is rare, so the reactor may do the waking.
-  finish(static_cast<pending&>(which), late_);
+  finish(static_cast<pending_call&>(which), late_);
   interrupt_leader();
   post_delivery();
 }
 
-// Tells whoever waits, or leaves word for the reactor to tell. A handler's or listener's `which` is gone then.
-void connection::finish(pending& which, callers& woken) {
+// Wakes the waiting thread, or leaves a callback for the reactor. A handler's or listener's `which` is gone then.
+void http2_connection::finish(pending_call& which, wake_list& woken) {
   if (which.thread != nullptr) {
     complete(*which.thread, woken);
   } else {
     const bool urgent = which.urgent;
-    if (which.handler != nullptr) outbox_.reply_to(*which.handler, outcome(which));
-    if (which.listener != nullptr) outbox_.end(*which.listener, outcome(which));
+    if (which.handler != nullptr) callbacks_.reply_to(*which.handler, outcome(which));
+    if (which.listener != nullptr) callbacks_.end(*which.listener, outcome(which));
     if (urgent) --urgent_;
-    others_.erase(which.number);
-    // A stranger's continuation never runs on a caller's thread.
+    pending_.erase(which.number);
+    // A handler's continuation never runs on another caller's thread.
     if (reader_ == reader::caller && urgent) post_delivery();
     if (reader_ == reader::caller && !urgent) plan_tick();
   }
   end_if_done();
 }
 
-void connection::tell(lock& locked) {
-  outbox batch;
-  std::swap(batch, telling_);  // for its memory
-  while (!outbox_.empty() || !late_.empty()) {
-    std::swap(batch, outbox_);
-    callers woken;
+void http2_connection::run_callbacks(lock& locked) {
+  callback_queue batch;
+  std::swap(batch, running_);  // for its memory
+  while (!callbacks_.empty() || !late_.empty()) {
+    std::swap(batch, callbacks_);
+    wake_list woken;
     std::swap(woken, late_);
     locked.unlock();
     wake(woken);
-    batch.tell();
+    batch.run();
     batch.clear();
     locked.lock();
   }
-  std::swap(batch, telling_);
+  std::swap(batch, running_);
 }
 
 // ---- Giving up -------------------------------------------------------------------------------------------------
 
-void connection::give_up(net::caller& self) {
-  auto& mine = static_cast<blocked&>(self).what;
+void http2_connection::give_up(net::blocked_call& self) {
+  auto& mine = static_cast<blocked_unary&>(self).what;
   mine.failure = given_up(mine, self.stopped);
   end_if_done();
 }
 
 // Says CANCEL to the server. It may have executed the request all the same, unless it never had all of it.
-error connection::given_up(pending& which, bool stopped) {
-  session_.cancel(which);
+error http2_connection::given_up(pending_call& which, bool stopped) {
+  codec_.cancel(which);
   write_soon_ = true;
   const auto& server = description();
   if (!which.left || phase_ != phase::ready) {
@@ -293,7 +296,7 @@ error connection::given_up(pending& which, bool stopped) {
                                 net::milliseconds_since(which.since))};
 }
 
-void connection::stop_pending(std::uint64_t number) noexcept {
+void http2_connection::stop_pending(std::uint64_t number) noexcept {
   {
     lock locked{guard_};
     auto* const which = find(number);
@@ -305,10 +308,10 @@ void connection::stop_pending(std::uint64_t number) noexcept {
   deliver();
 }
 
-steady_time connection::check(steady_time now, callers& woken) {
+steady_time http2_connection::check(steady_time now, wake_list& woken) {
   auto next = steady_time::max();
-  for (auto one = others_.begin(); one != others_.end();) {
-    auto& which = *(one++)->second;
+  for (auto at = pending_.begin(); at != pending_.end();) {
+    auto& which = *(at++)->second;
     if (which.deadline <= now) {
       which.failure = given_up(which, false);
       finish(which, woken);
@@ -321,10 +324,10 @@ steady_time connection::check(steady_time now, callers& woken) {
 
 // ---- The end ---------------------------------------------------------------------------------------------------
 
-void connection::fail_calls(const error& why, bool was_ready, callers& woken) {
-  while (auto* const open = session_.first()) {
-    auto& which = static_cast<pending&>(*open);
-    session_.cancel(which);
+void http2_connection::fail_calls(const error& why, bool was_ready, wake_list& woken) {
+  while (auto* const open = codec_.first()) {
+    auto& which = static_cast<pending_call&>(*open);
+    codec_.cancel(which);
     if (!was_ready || which.listener != nullptr) {
       which.failure = why;
     } else if (!which.left) {
@@ -339,15 +342,15 @@ void connection::fail_calls(const error& why, bool was_ready, callers& woken) {
 }
 
 // New calls go to another connection; this one ends when the last of the old ones has its answer.
-void connection::retire() {
+void http2_connection::retire() {
   if (std::exchange(retired_, true)) return;
   if (const auto owner = owner_.lock()) owner->retired(*this);
   end_if_done();
 }
 
-void connection::end_if_done() {
-  if (!retired_ || phase_ == phase::dead || session_.first() != nullptr) return;
-  loop_.post(later<connection>([](connection& self) {
+void http2_connection::end_if_done() {
+  if (!retired_ || phase_ == phase::dead || codec_.first() != nullptr) return;
+  loop_.post(later<http2_connection>([](http2_connection& self) {
     self.lose({errc::unavailable, fmt::format("{} wanted to go", self.description())});
   }));
 }

@@ -1,5 +1,5 @@
 // What comes in: cut into frames, and handed to whom it belongs.
-#include "net/connection.hpp"
+#include "net/ordered_connection.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@ namespace holdfast::net {
 
 // ---- Greeting --------------------------------------------------------------------------------------------------
 
-result<bool> connection::greeted() {
+result<bool> ordered_connection::greeted() {
   cut();
   take_greeting();
   if (broken_)
@@ -26,29 +26,29 @@ result<bool> connection::greeted() {
   return true;
 }
 
-void connection::take_greeting() {
+void ordered_connection::take_greeting() {
   for (const auto& [bytes, push] : pieces_) {
     if (push) {
       lock locked{guard_};
-      outbox_.push(bytes);
+      callbacks_.push(bytes);
     } else {
       greeting_answer_.append(bytes);
       ++greeting_frames_;
     }
   }
-  inbox_.consume(cut_bytes_);
+  read_buffer_.consume(cut_bytes_);
 }
 
 // ---- Handing out -----------------------------------------------------------------------------------------------
 
-// Without the mutex: only the reader touches the inbox, and parsing takes its time.
-void connection::digest() { cut(); }
+// Without the mutex: only the reader touches the buffer, and parsing takes its time.
+void ordered_connection::digest() { cut(); }
 
-void connection::cut() {
+void ordered_connection::cut() {
   pieces_.clear();
   cut_bytes_ = 0;
   broken_.reset();
-  const auto bytes = inbox_.view();
+  const auto bytes = read_buffer_.view();
   while (cut_bytes_ < bytes.size()) {
     const auto next = framing_->next(bytes.substr(cut_bytes_));
     if (!next) {
@@ -61,30 +61,30 @@ void connection::cut() {
   }
 }
 
-std::optional<error> connection::distribute(callers& woken) {
+std::optional<error> ordered_connection::distribute(wake_list& woken) {
   auto wrong = distribute_pieces(woken);
-  inbox_.consume(cut_bytes_);
+  read_buffer_.consume(cut_bytes_);
   if (!wrong && broken_)
     wrong = error{errc::protocol, fmt::format("{} sent what is not its protocol ({})",
                                               description(), broken_->message())};
   return wrong;
 }
 
-std::optional<error> connection::distribute_pieces(callers& woken) {
+std::optional<error> ordered_connection::distribute_pieces(wake_list& woken) {
   for (const auto& [bytes, push] : pieces_) {
     if (push) {
-      outbox_.push(bytes);
+      callbacks_.push(bytes);
       if (reader_ == reader::caller) post_delivery();
       continue;
     }
     finish_front(woken);
-    if (order_.empty() || !order_.touched(order_.front()))
+    if (pending_.empty() || !pending_.maybe_sent(pending_.front()))
       return error{errc::protocol,
-                   fmt::format("{} sent an answer that nobody asked for", description())};
-    auto& first = order_.front();
+                   fmt::format("{} sent an answer that was not asked for", description())};
+    auto& first = pending_.front();
     if (--first.missing == 0) {
       finish(first, bytes, woken);
-      order_.pop_front();
+      pending_.pop_front();
     } else if (first.caller != nullptr) {
       first.caller->into.append(bytes);
     } else if (first.handler != nullptr) {
@@ -95,17 +95,17 @@ std::optional<error> connection::distribute_pieces(callers& woken) {
   return std::nullopt;
 }
 
-void connection::finish(place& which, std::string_view last, callers& woken) {
+void ordered_connection::finish(pending_reply& which, std::string_view last, wake_list& woken) {
   if (which.caller != nullptr) {
     which.caller->into.append(last);
     complete(*which.caller, woken);
   } else if (which.handler != nullptr) {
     if (which.frames.empty()) {
-      outbox_.reply(*which.handler, last);
+      callbacks_.reply(*which.handler, last);
     } else {
-      outbox_.reply(*which.handler, which.frames.append(last));
+      callbacks_.reply(*which.handler, which.frames.append(last));
     }
-    // A stranger's continuation never runs on a caller's thread.
+    // A handler's continuation never runs on another caller's thread.
     if (reader_ == reader::reactor) return;
     if (which.urgent) {
       post_delivery();
@@ -115,19 +115,19 @@ void connection::finish(place& which, std::string_view last, callers& woken) {
   }
 }
 
-void connection::finish_front(callers& woken) {
-  while (!order_.empty() && order_.front().missing == 0) {
-    auto& first = order_.front();
-    if (!first.withdrawn && !order_.picked_up(first)) return;
+void ordered_connection::finish_front(wake_list& woken) {
+  while (!pending_.empty() && pending_.front().missing == 0) {
+    auto& first = pending_.front();
+    if (!first.withdrawn && !pending_.is_taken(first)) return;
     finish(first, {}, woken);
-    order_.pop_front();
+    pending_.pop_front();
   }
 }
 
 // Calls that expect no answer are done when they have left and everything before them is answered.
-void connection::written(lock& locked) {
-  if (order_.empty() || order_.front().missing > 0) return;
-  callers woken;
+void ordered_connection::written(lock& locked) {
+  if (pending_.empty() || pending_.front().missing > 0) return;
+  wake_list woken;
   finish_front(woken);
   if (woken.empty()) return;
   locked.unlock();

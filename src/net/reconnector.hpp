@@ -1,10 +1,10 @@
-// A channel is its connections, one after the other, and the time between them: this part of it, whatever is spoken.
+// A channel is its connections, one after the other, and the time between them: this part of it, whatever the protocol.
 //
-// A connection is made when somebody wants one and it is not too early to try again; attempts that fail, and
+// A connection is made when a call needs one and it is not too early to try again; attempts that fail, and
 // connections that break without having been of use, are followed by longer and longer pauses.
 #pragma once
 
-#include "net/conduit.hpp"
+#include "net/connection.hpp"
 #include "net/reactor_impl.hpp"
 #include "support/fork.hpp"
 
@@ -17,13 +17,13 @@
 
 namespace holdfast::net {
 
-class redial : public std::enable_shared_from_this<redial> {
+class reconnector : public std::enable_shared_from_this<reconnector> {
  public:
-  virtual ~redial() = default;
-  redial(const redial&) = delete;
-  redial& operator=(const redial&) = delete;
+  virtual ~reconnector() = default;
+  reconnector(const reconnector&) = delete;
+  reconnector& operator=(const reconnector&) = delete;
 
-  // After it everybody has been told everything, unless it is called on the reactor's thread.
+  // Afterwards all callbacks have run, unless it is called on the reactor's thread.
   void close() noexcept;
   void drop(const error& why) noexcept;
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
@@ -37,24 +37,24 @@ class redial : public std::enable_shared_from_this<redial> {
   std::optional<error> refuse_on_reactor() const;
 
  protected:
-  redial(reactor::impl& loop, std::string description, bool keep_open)
+  reconnector(reactor::impl& loop, std::string description, bool keep_open)
       : loop_(loop), description_(std::move(description)), keep_open_(keep_open) {}
 
-  virtual std::shared_ptr<conduit> make() = 0;  // with the mutex held
+  virtual std::shared_ptr<connection> make() = 0;  // with the mutex held
   // The connection to use now; begins to make one when there is none and it is not too early to try again.
-  result<std::shared_ptr<conduit>> current_conduit();
+  result<std::shared_ptr<connection>> current_connection();
   bool closed() const noexcept { return closed_.load(); }
 
-  // For the conduit_owner that a derived class is.
-  std::uint64_t note_accepted(const conduit& which, int fd) noexcept;
-  void note_lost(const conduit& which, const error& why) noexcept;
+  // For the connection_owner that a derived class is.
+  std::uint64_t note_accepted(const connection& which, int fd) noexcept;
+  void note_lost(const connection& which, const error& why) noexcept;
   // It takes no new calls and finishes the old ones; the next call gets another one.
-  void note_retired(const conduit& which) noexcept;
+  void note_retired(const connection& which) noexcept;
 
   reactor::impl& loop_;
 
  private:
-  void plan_next(const conduit& after) noexcept;
+  void plan_next(const connection& after) noexcept;
 
   const std::string description_;
   const bool keep_open_;
@@ -64,8 +64,8 @@ class redial : public std::enable_shared_from_this<redial> {
   std::atomic<bool> closed_{false};
 
   std::mutex guard_;
-  std::shared_ptr<conduit> current_;
-  std::vector<std::shared_ptr<conduit>> retired_;
+  std::shared_ptr<connection> current_;
+  std::vector<std::shared_ptr<connection>> retired_;
   std::uint64_t generations_ = 0;
   steady_time up_since_{};
   nanoseconds delay_{};

@@ -1,6 +1,6 @@
 // How a connection comes about: look-up, connect, TLS, greeting. All of it on the reactor's thread; other threads only
 // queue calls meanwhile, or end it.
-#include "net/conduit.hpp"
+#include "net/connection.hpp"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -12,33 +12,34 @@ namespace holdfast::net {
 
 using kind = io_result::kind;
 
-void conduit::open() noexcept {
+void connection::open() noexcept {
   if (is_dead()) return;
   const auto& where = settings_.where;
   give_up_at_ = std::chrono::steady_clock::now() + settings_.connect_timeout;
-  opening_timer_ = loop_.at(give_up_at_, later<conduit>([](conduit& self) { self.out_of_time(); }));
+  opening_timer_ =
+      loop_.at(give_up_at_, later<connection>([](connection& self) { self.out_of_time(); }));
   if (interrupt_ < 0) return fail_to_open(errc::unavailable, "no descriptor is to be had");
   if (const auto known = endpoints_without_lookup(where)) return on_endpoints(*known);
-  loop_.names().look_up(where.host, where.port,
-                        [weak = weak_from_this()](const resolver::answer& found) {
-                          if (const auto self = weak.lock()) self->on_endpoints(found);
-                        });
+  loop_.name_resolver().look_up(where.host, where.port,
+                                [weak = weak_from_this()](const resolver::answer& found) {
+                                  if (const auto self = weak.lock()) self->on_endpoints(found);
+                                });
 }
 
-bool conduit::is_dead() noexcept {
+bool connection::is_dead() noexcept {
   lock locked{guard_};
   return phase_ == phase::dead;
 }
 
-void conduit::fail_to_open(errc code, std::string_view why) noexcept {
+void connection::fail_to_open(errc code, std::string_view why) noexcept {
   lose(unreachable(code, why));
 }
 
-error conduit::unreachable(errc code, std::string_view why) const {
+error connection::unreachable(errc code, std::string_view why) const {
   return {code, fmt::format("{} cannot be reached: {}", settings_.description, why)};
 }
 
-void conduit::out_of_time() noexcept {
+void connection::out_of_time() noexcept {
   const auto length =
       std::chrono::round<std::chrono::milliseconds>(settings_.connect_timeout).count();
   const auto what = io_ && settings_.where.use_tls
@@ -50,14 +51,14 @@ void conduit::out_of_time() noexcept {
 
 // ---- Endpoints -------------------------------------------------------------------------------------------------
 
-void conduit::on_endpoints(const resolver::answer& found) {
+void connection::on_endpoints(const resolver::answer& found) {
   if (is_dead()) return;
   if (!found) return fail_to_open(found.error().code(), found.error().message());
   endpoints_ = *found;
   try_next_endpoint();
 }
 
-void conduit::try_next_endpoint() {
+void connection::try_next_endpoint() {
   while (next_endpoint_ < endpoints_.size()) {
     const auto& to = endpoints_[next_endpoint_++];
     auto opened = stream::open(settings_.where, to);
@@ -67,12 +68,12 @@ void conduit::try_next_endpoint() {
   fail_to_open(last_code_, last_failure_.empty() ? "its name has no address" : last_failure_);
 }
 
-void conduit::note_failure(errc code, std::string_view why) {
+void connection::note_failure(errc code, std::string_view why) {
   last_code_ = code;
   last_failure_ = fmt::format("{} ({})", why, endpoints_[next_endpoint_ - 1].text);
 }
 
-void conduit::begin(std::unique_ptr<stream> opened) {
+void connection::begin(std::unique_ptr<stream> opened) {
   auto watched = loop_.watch(opened->descriptor(), shared_from_this());
   if (!watched) return fail_to_open(watched.error().code(), watched.error().message());
   watch_ = *watched;
@@ -89,7 +90,7 @@ void conduit::begin(std::unique_ptr<stream> opened) {
   if (const auto left = endpoints_.size() - next_endpoint_; left > 0) {
     const auto now = std::chrono::steady_clock::now();
     const auto share = (give_up_at_ - now) / static_cast<long>(left + 1);
-    endpoint_timer_ = loop_.at(now + share, later<conduit>([](conduit& self) {
+    endpoint_timer_ = loop_.at(now + share, later<connection>([](connection& self) {
                                  self.note_failure(errc::unavailable, "no answer");
                                  self.leave_endpoint();
                                  self.try_next_endpoint();
@@ -98,7 +99,7 @@ void conduit::begin(std::unique_ptr<stream> opened) {
   step();
 }
 
-void conduit::leave_endpoint() noexcept {
+void connection::leave_endpoint() noexcept {
   loop_.cancel(endpoint_timer_);
   std::unique_ptr<stream> unwanted;
   lock locked{guard_};
@@ -106,7 +107,7 @@ void conduit::leave_endpoint() noexcept {
   if (unwanted) loop_.unwatch(unwanted->descriptor(), watch_);
 }
 
-void conduit::on_event(std::uint32_t events) noexcept {
+void connection::on_event(std::uint32_t events) noexcept {
   phase now{};
   {
     lock locked{guard_};
@@ -117,12 +118,12 @@ void conduit::on_event(std::uint32_t events) noexcept {
   if (now == phase::ready) on_ready_event(events);
 }
 
-void conduit::wait_for(io_result::direction wanted) noexcept {
+void connection::wait_for(io_result::direction wanted) noexcept {
   loop_.rearm(io_->descriptor(), watch_,
               wanted == io_result::direction::write ? EPOLLOUT : EPOLLIN);
 }
 
-void conduit::step() {
+void connection::step() {
   const auto moved = io_->advance();
   if (moved.what == kind::would_block) return wait_for(moved.wanted);
   if (moved.what == kind::failed) {
@@ -141,7 +142,7 @@ void conduit::step() {
 
 // ---- Greeting --------------------------------------------------------------------------------------------------
 
-void conduit::greet() {
+void connection::greet() {
   if (!send_greeting()) return;
   for (;;) {
     const auto accepted = greeted();
@@ -156,7 +157,7 @@ void conduit::greet() {
 }
 
 // True: it is out.
-bool conduit::send_greeting() {
+bool connection::send_greeting() {
   const auto words = greeting();
   while (greeting_sent_ < words.size()) {
     const auto sent = io_->write(words.substr(greeting_sent_));
@@ -173,9 +174,9 @@ bool conduit::send_greeting() {
   return true;
 }
 
-void conduit::become_ready() {
+void connection::become_ready() {
   loop_.cancel(opening_timer_);
-  callers woken;
+  wake_list woken;
   {
     lock locked{guard_};
     const auto owner = owner_.lock();
@@ -183,7 +184,7 @@ void conduit::become_ready() {
     phase_ = phase::ready;
     generation_ = owner->accepted(*this, io_->descriptor());
     became_ready();
-    if (has_unsent()) write_out(locked);
+    if (has_output()) write_out(locked);
     pass_lead(woken);
   }
   wake(woken);

@@ -78,7 +78,7 @@ class codec {
   void append(exchange& to, std::string_view message);
   void cancel(exchange& which);  // no on_finished()
   void ping();
-  // Pings of the server are answered when the owner says so; see http2_connection::answer_pings_soon().
+  // Pings of the server are answered when the owner says so; see http2_protocol::answer_pings_soon().
   bool owes_pings() const noexcept { return !pings_.empty(); }
   void answer_pings();
 

@@ -33,6 +33,7 @@ struct blocked_call {
   bool wake_claimed = false;
   blocked_call* older = nullptr;
   blocked_call* newer = nullptr;
+  blocked_call* next_done = nullptr;  // see protocol_events
   support::parker wake{};
 };
 

@@ -46,7 +46,6 @@ class framing {
   // The frame at the beginning of `bytes`. May remember how far it has looked, as long as the same frame is incomplete.
   // An error means that the peer does not speak the protocol (or exceeds its limits): the connection is dropped.
   virtual result<frame> next(std::string_view bytes) = 0;
-  virtual void reset() noexcept = 0;  // a fresh connection begins
 };
 
 // Completed exactly once, never under a lock: on the reactor's thread, or by the thread that finds out that the request
@@ -79,6 +78,9 @@ struct channel_options {
   std::function<std::unique_ptr<framing>()> make_framing;
   // What is sent first on every fresh connection, and how many frames answer it; `greeted` judges them.
   std::string greeting;
+  // Instead of it, when it differs from connection to connection (a session that is resumed). Called on the reactor's
+  // thread with the connection's mutex held: quick, and without a call of the channel.
+  std::function<std::string()> make_greeting;
   unsigned greeting_replies = 0;
   std::function<result<void>(std::string_view frames)> greeted;
   channel_listener* listener = nullptr;

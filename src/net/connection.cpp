@@ -1,7 +1,8 @@
-// Callers, their deadlines, and the end.
+// Calls, their deadlines, and the end.
 #include "net/connection.hpp"
 
-#include <fmt/format.h>
+#include "net/reconnector.hpp"
+
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,49 +12,40 @@
 
 namespace holdfast::net {
 
-namespace {
-
-// Unsent bytes that a server which has stopped reading may cost us.
-constexpr std::size_t most_unsent = std::size_t{64} << 20U;
-
-}  // namespace
-
-bool passed(steady_time deadline) {
-  return deadline != steady_time::max() && deadline <= std::chrono::steady_clock::now();
-}
-
-long milliseconds_since(steady_time then) {
-  return std::chrono::round<std::chrono::milliseconds>(std::chrono::steady_clock::now() - then)
-      .count();
-}
-
-connection::connection(reactor::impl& loop, connection_settings settings,
-                       std::weak_ptr<connection_owner> owner)
+connection::connection(reactor::impl& loop, std::shared_ptr<const connection_settings> settings,
+                       std::unique_ptr<protocol> speaks, std::weak_ptr<reconnector> owner,
+                       std::uint32_t serial)
     : loop_(loop),
       settings_(std::move(settings)),
       owner_(std::move(owner)),
-      interrupt_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      serial_(serial),
+      interrupt_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      protocol_(std::move(speaks)) {}
 
 connection::~connection() {
   if (interrupt_ >= 0) ::close(interrupt_);
 }
 
-// ---- Calls of threads ------------------------------------------------------------------------------------------
+// ---- Calls -----------------------------------------------------------------------------------------------------
 
+// Of a blocking call whose request has been queued: writes, leads or waits, until it is done.
 void connection::wait_for_answer(lock& locked, blocked_call& self, steady_time deadline) {
   ++calls_;
-  if (may_lead()) {
+  if (!self.done && may_lead()) {
     take_lead(self);
-  } else if (!self.stopped) {
+  } else if (!self.done && !self.stopped) {
     followers_.add(self);
   }
   if (may_write()) write_out(locked);
 
+  wake_list woken;
   while (!self.done) {
     if (self.stopped || passed(deadline)) {
       followers_.remove(self);
-      give_up(self);
+      protocol_events out;
+      protocol_->abandon(self, out);
       self.done = true;
+      apply(out, woken);
       write_owed(locked);
     } else if (lead_ == &self) {
       lead(locked, self, deadline);
@@ -63,14 +55,14 @@ void connection::wait_for_answer(lock& locked, blocked_call& self, steady_time d
       locked.lock();
     }
   }
-  wake_list woken;
   if (lead_ == &self) pass_lead(woken);
-  const bool called = self.wake_claimed;
+  const bool claimed = self.wake_claimed;
   locked.unlock();
   wake(woken);
-  if (called) self.wake.wait(steady_time::max());  // see blocked_call::wake_claimed
+  if (claimed) self.wake.wait(steady_time::max());  // see blocked_call::wake_claimed
 }
 
+// From the stop token of a blocking call, on the thread that requests the stop.
 void connection::stop(blocked_call& call) noexcept {
   {
     lock locked{guard_};
@@ -95,6 +87,13 @@ void connection::wake(const wake_list& some) noexcept {
   for (const auto& [call, value] : some) call->wake.set(value);
 }
 
+void connection::wake_unlocked(lock& locked, const wake_list& some) noexcept {
+  if (some.empty()) return;
+  locked.unlock();
+  wake(some);
+  locked.lock();
+}
+
 void connection::complete(blocked_call& call, wake_list& woken) {
   followers_.remove(call);
   call.done = true;
@@ -102,32 +101,35 @@ void connection::complete(blocked_call& call, wake_list& woken) {
   woken.push_back({&call, answered_it});
 }
 
-std::optional<error> connection::refusal(const limits& until, std::size_t unsent) const {
-  if (until.stop.stop_requested() || passed(until.deadline)) {
-    return error{
-        errc::unavailable,
-        fmt::format("nothing was sent to {}, because the call was {} before it began",
-                    description(), until.stop.stop_requested() ? "cancelled" : "out of time")};
+// What the protocol wants done.
+void connection::apply(protocol_events& out, wake_list& woken) {
+  while (auto* const call = out.take_done()) complete(*call, woken);
+  // When the reactor reads, it runs them next.
+  const auto due = out.take_callbacks();
+  if (phase_ != phase::ready || reader_ != reader::reactor) {
+    if (due == protocol_events::urgency::now) post_delivery();
+    if (due == protocol_events::urgency::soon) plan_tick();
   }
-  // Both what waits for a writer and what the writer could not get rid of yet.
-  unsent += taken_unsent();
-  if (unsent > most_unsent) {
-    return error{errc::unavailable,
-                 fmt::format("{} does not read: {} MiB of requests are still to be sent",
-                             description(), unsent >> 20U)};
+  plan_check(out.check_at);
+  write_soon_ = write_soon_ || out.has_output;
+  if (out.is_retired && !std::exchange(is_retired_, true)) {
+    if (const auto owner = owner_.lock()) owner->note_retired(*this);
   }
-  return std::nullopt;
+  if (out.failure) fail_all(*out.failure, woken);
 }
 
-void connection::push_out(lock& locked, bool at_once) {
+// After a request of start() has been queued.
+void connection::push_out(lock& locked, writer by) {
   ++calls_;
   if (phase_ != phase::ready) return;  // it goes out when the greeting is accepted
-  if (at_once) {
-    // When the reactor is about to write anyway (coroutines at work), one write does for all.
-    if (may_write() && !flush_posted_) write_out(locked);
-    if (phase_ == phase::ready && reader_ == reader::none) plan_tick();
+  if (by == writer::reactor) return post_flush();
+  // When the reactor is about to write anyway (coroutines at work), one write does for all.
+  if (may_write() && !flush_posted_) write_out(locked);
+  if (phase_ != phase::ready || reader_ != reader::none) return;
+  if (protocol_->is_urgent()) {
+    watch_input();
   } else {
-    post_flush();
+    plan_tick();
   }
 }
 
@@ -144,10 +146,12 @@ void connection::lose(const error& why) noexcept {
 
 void connection::fail_all(const error& why, wake_list& woken) {
   if (phase_ == phase::dead) return;
-  const bool was_ready = phase_ == phase::ready;
+  const bool was_up = phase_ == phase::ready;
   phase_ = phase::dead;
-  fail_calls(why, was_ready, woken);
-  if (const auto owner = owner_.lock()) owner->lost(*this, why);
+  protocol_events out;
+  protocol_->on_lost(why, was_up, out);
+  while (auto* const call = out.take_done()) complete(*call, woken);
+  if (const auto owner = owner_.lock()) owner->note_lost(*this, why);
   if (io_)
     io_->shutdown();  // a polling thread wakes up; the descriptor is closed when the last one has let go
   loop_.post([self = shared_from_this()] { self->clean_up(); });
@@ -160,7 +164,7 @@ void connection::clean_up() noexcept {
   deliver();
 }
 
-// ---- What the reactor's thread tells ---------------------------------------------------------------------------
+// ---- What the reactor's thread does ----------------------------------------------------------------------------
 
 void connection::post_delivery() {
   if (std::exchange(delivery_posted_, true)) return;
@@ -170,7 +174,7 @@ void connection::post_delivery() {
 void connection::deliver() noexcept {
   lock locked{guard_};
   delivery_posted_ = false;
-  run_callbacks(locked);
+  protocol_->run_callbacks(locked);
 }
 
 // Answers to send_now() and an idle connection can wait for a few milliseconds, so that a thread that locks and unlocks
@@ -179,8 +183,7 @@ void connection::deliver() noexcept {
 void connection::plan_tick() {
   constexpr auto length = std::chrono::microseconds{2500};
   if (std::exchange(tick_planned_, true)) return;
-  loop_.at(std::chrono::steady_clock::now() + length,
-           later<connection>([](connection& self) { self.tick(); }));
+  loop_.at(std::chrono::steady_clock::now() + length, later([](connection& self) { self.tick(); }));
 }
 
 void connection::tick() noexcept {
@@ -199,7 +202,7 @@ void connection::plan_check(steady_time when) {
   if (when >= check_at_) return;
   loop_.cancel(check_timer_);
   check_at_ = when;
-  check_timer_ = loop_.at(when, later<connection>([](connection& self) { self.run_check(); }));
+  check_timer_ = loop_.at(when, later([](connection& self) { self.run_check(); }));
 }
 
 void connection::run_check() noexcept {
@@ -209,11 +212,11 @@ void connection::run_check() noexcept {
     loop_.cancel(check_timer_);  // one that was planned while this one was on its way
     check_at_ = steady_time::max();
     if (phase_ == phase::dead) return;
-    const auto next = check(std::chrono::steady_clock::now(), woken);
-    if (phase_ != phase::dead) {
-      plan_check(next);
-      write_owed(locked);
-    }
+    protocol_events out;
+    protocol_->on_time(std::chrono::steady_clock::now(), out);
+    static_cast<void>(out.take_callbacks());  // deliver() runs them
+    apply(out, woken);
+    write_owed(locked);
   }
   wake(woken);
   deliver();

@@ -1,8 +1,7 @@
-// One connection that many threads share, from the first attempt to connect until it is lost: how it is opened,
-// which thread writes, reads and runs callbacks. What is spoken on it is the business of a derived class, through the
-// hooks below.
-// A channel that reconnects makes a new one, so nothing of the old one (late readers, half a frame) can be taken for
-// the new one's.
+// One connection that many threads share, from the first attempt to connect until it is lost: how it is opened, which
+// thread writes, reads and runs callbacks. What is spoken on it is the business of the protocol that it owns
+// (protocol.hpp). A channel that reconnects makes a new one, so nothing of the old one (late readers, half a frame) can
+// be taken for the new one's.
 //
 // Which thread does what:
 //   opening   the reactor's thread alone: look-up, connect, TLS, greeting. Calls may already queue up.
@@ -11,10 +10,11 @@
 //   reading   the leader: one caller, or the reactor, or none. pass_lead() chooses the next.
 //   callbacks the reactor's thread alone completes handlers and calls listeners (deliver()).
 //
-// Locks: guard_, then the owner's, then the reactor's. Callers are woken without any.
+// Locks: guard_, then the reconnector's, then the reactor's. Callers are woken without any.
 #pragma once
 
 #include "net/blocked_call.hpp"
+#include "net/protocol.hpp"
 #include "net/reactor_impl.hpp"
 #include "net/read_buffer.hpp"
 #include "net/stream.hpp"
@@ -25,24 +25,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace holdfast::net {
 
-class connection;
-
-// Makes a new connection when this one is lost. Called with the connection's mutex held.
-class connection_owner {
- public:
-  virtual std::uint64_t accepted(const connection& which,
-                                 int fd) noexcept = 0;  // returns its generation
-  virtual void lost(const connection& which, const error& why) noexcept = 0;
-
- protected:
-  ~connection_owner() = default;
-};
+class reconnector;
 
 struct connection_settings {
   address where;
@@ -60,29 +50,54 @@ struct counted_call {
   counted_call& operator=(const counted_call&) = delete;
 };
 
-bool passed(steady_time deadline);
-long milliseconds_since(steady_time then);
-
-class connection : public watcher, public std::enable_shared_from_this<connection> {
+class connection final : public watcher, public std::enable_shared_from_this<connection> {
  public:
-  connection(reactor::impl& loop, connection_settings settings,
-             std::weak_ptr<connection_owner> owner);
-  virtual ~connection();
+  // `serial`: of all connections of one channel, also of those that never came up.
+  connection(reactor::impl& loop, std::shared_ptr<const connection_settings> settings,
+             std::unique_ptr<protocol> speaks, std::weak_ptr<reconnector> owner,
+             std::uint32_t serial);
+  ~connection();
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
+
+  // ---- Calls, for the channel, which knows what its protocol is.
+
+  // `begin(protocol_events&)` puts a request into the protocol. False, of it or of run() and start(): not on this
+  // connection, which is lost or retired; take another.
+  //
+  // Until the protocol says that the call is done.
+  template <class Begin>
+  bool run(blocked_call& self, const limits& until, Begin begin);
+  // Without waiting: the reactor's thread or this one writes.
+  enum class writer : std::uint8_t { reactor, caller };
+  template <class Begin>
+  bool start(writer by, Begin begin) noexcept;
+  // Whatever else is to be done to the protocol: `act(protocol_events&)`. Also on a retired connection.
+  template <class Act>
+  void change(Act act) noexcept;
+  // change(act(protocol&, protocol_events&)) on the reactor's thread, when stop is requested. Null: it never is.
+  template <class Act>
+  std::unique_ptr<stop_watch> on_stop(const std::stop_token& stop, Act act);
+
+  protocol& speaks() noexcept { return *protocol_; }
+  // In begin(): how many bytes were taken from the protocol and are not sent yet.
+  std::size_t backlog() const noexcept { return chunk_.size() - chunk_at_; }
+  std::uint64_t generation() const noexcept { return generation_; }  // after an answer
+
+  // ---- Its life, for the reconnector.
 
   void open() noexcept;  // on the reactor's thread, once
   // Ends it, and every call on it. Nothing happens when it has ended before.
   void lose(const error& why) noexcept;
   void deliver() noexcept;  // on the reactor's thread
-
-  bool answered() const noexcept { return received_ > 0; }  // for the owner, in lost()
+  std::uint32_t serial() const noexcept { return serial_; }
+  bool answered() const noexcept { return received_ > 0; }  // in note_lost()
   std::uint64_t received() noexcept {
     const std::lock_guard locked{guard_};
     return received_;
   }
 
- protected:
+ private:
   enum class phase : std::uint8_t { opening, greeting, ready, dead };
   enum class reader : std::uint8_t { none, caller, reactor };
   using lock = std::unique_lock<std::mutex>;
@@ -92,76 +107,6 @@ class connection : public watcher, public std::enable_shared_from_this<connectio
   };
   using wake_list = std::vector<wake_up>;  // to be woken when the mutex is free again
 
-  // ---- Hooks: what is spoken. With the mutex held, unless it says otherwise.
-
-  // The first bytes, and whether the answers to them are all there and good; greeted() is asked once these bytes are
-  // out and again whenever something has come in. Of the reactor's thread, without the mutex.
-  virtual std::string_view greeting() const noexcept = 0;
-  virtual result<bool> greeted() = 0;
-  virtual void became_ready() {}
-
-  virtual bool has_output() const noexcept = 0;
-  // Moves it all into `chunk`, whose memory is used again. From now on it may have reached the network.
-  virtual void take_output(std::string& chunk) = 0;
-  // The last `bytes` of what was picked up certainly have not, until they are tried again.
-  virtual void certainly_unsent(std::size_t bytes) noexcept { static_cast<void>(bytes); }
-  virtual void tried_again() noexcept {}
-  virtual void written(lock& locked) { static_cast<void>(locked); }  // a writer has done its work
-
-  // Something is in the read_buffer. digest() is the reader's, without the mutex; distribute() then hands out.
-  virtual void digest() {}
-  virtual std::optional<error> distribute(wake_list& woken) = 0;
-  // Is an answer due that only the reactor will read?
-  virtual bool owes_urgently() const noexcept = 0;
-
-  // Gives up the calls of handlers that are due, and looks whether the server still lives. When to look again?
-  virtual steady_time check(steady_time now, wake_list& woken) = 0;
-  virtual void give_up(blocked_call& self) = 0;  // its deadline has passed, or it was stopped
-  virtual void fail_calls(const error& why, bool was_ready, wake_list& woken) = 0;
-  virtual void run_callbacks(
-      lock& locked) = 0;  // on the reactor's thread; unlocks while it calls them
-
-  // ---- For derived classes.
-
-  const std::string& description() const noexcept { return settings_.description; }
-  error unreachable(errc code, std::string_view why) const;
-  std::optional<error> refusal(const limits& until, std::size_t unsent) const;
-
-  // Sees a blocking call through whose request has been queued: writes, waits or leads, until it is done.
-  void wait_for_answer(lock& locked, blocked_call& self, steady_time deadline);
-  // From the stop token of a caller, on the thread that requests the stop.
-  void stop(blocked_call& call) noexcept;
-  // After a request of send() or send_now() has been queued.
-  void push_out(lock& locked, bool at_once);
-
-  void complete(blocked_call& call, wake_list& woken);
-  void interrupt_leader() const noexcept;  // so that it looks up from the socket
-  void fail_all(const error& why, wake_list& woken);
-  static void wake(const wake_list& some) noexcept;
-
-  bool may_write() const noexcept { return phase_ == phase::ready && !writing_ && !shut_; }
-  void write_out(lock& locked);
-  std::size_t taken_unsent() const noexcept { return chunk_.size() - chunk_at_; }
-  void post_flush();
-  void post_delivery();
-  void plan_tick();
-  void plan_check(steady_time when);  // one timer: at the earliest time something may be due
-  void write_owed(lock& locked);
-  void watch_input();
-  template <class Self, class Action>
-  std::function<void()> later(Action action);
-
-  reactor::impl& loop_;
-  std::mutex guard_;
-  phase phase_ = phase::opening;
-  std::uint64_t generation_ = 0;
-  reader reader_ = reader::reactor;
-  bool write_soon_ = false;  // something to send has come up while reading or giving up
-  std::uint64_t calls_ = 0;
-  std::uint64_t received_ = 0;  // how often something came in after the greeting
-  read_buffer read_buffer_;     // of the reader
-
- private:
   static constexpr std::uint32_t answered_it = 1;  // done: need not look under the mutex
   static constexpr std::uint32_t look = 2;
 
@@ -171,26 +116,48 @@ class connection : public watcher, public std::enable_shared_from_this<connectio
   void on_endpoints(const resolver::answer& found);
   void try_next_endpoint();
   void note_failure(errc code, std::string_view why);
-  void begin(std::unique_ptr<stream> opened);
+  void begin_stream(std::unique_ptr<stream> opened);
   void leave_endpoint() noexcept;
   void step();
   void greet();
   bool send_greeting();
+  bool take_greeting();
   void become_ready();
   void wait_for(io_result::direction wanted) noexcept;
   void out_of_time() noexcept;
   void fail_to_open(errc code, std::string_view why) noexcept;
 
-  // Callers and the end (connection.cpp).
+  // Calls and the end (connection.cpp).
+  bool takes_calls() const noexcept { return phase_ != phase::dead && !is_retired_; }
+  void wait_for_answer(lock& locked, blocked_call& self, steady_time deadline);
+  void stop(blocked_call& call) noexcept;
+  void push_out(lock& locked, writer by);
+  void apply(protocol_events& out, wake_list& woken);
+  void complete(blocked_call& call, wake_list& woken);
+  void interrupt_leader() const noexcept;  // so that it looks up from the socket
+  void fail_all(const error& why, wake_list& woken);
+  static void wake(const wake_list& some) noexcept;
+  static void wake_unlocked(lock& locked, const wake_list& some) noexcept;
   void clean_up() noexcept;
+  void post_delivery();
+  void plan_tick();
   void tick() noexcept;
+  void plan_check(steady_time when);  // one timer: at the earliest time something may be due
   void run_check() noexcept;
+  template <class Action>
+  std::function<void()> later(Action action);
 
   // Writing and reading (connection_io.cpp).
+  bool may_write() const noexcept { return phase_ == phase::ready && !writing_ && !shut_; }
+  void write_out(lock& locked);
+  bool write_all(lock& locked, protocol_events& out);
+  void after_writing(lock& locked, protocol_events& out);
+  void write_owed(lock& locked);
   void write_failed(const io_result& how);
+  void post_flush();
   void flush() noexcept;
   bool may_lead() const noexcept {
-    return phase_ == phase::ready && reader_ == reader::none && !settings_.keep_open;
+    return phase_ == phase::ready && reader_ == reader::none && !settings_->keep_open;
   }
   void take_lead(blocked_call& call);
   void pass_lead(wake_list& woken);
@@ -201,14 +168,26 @@ class connection : public watcher, public std::enable_shared_from_this<connectio
   std::optional<io_result> spin_for_bytes(steady_time deadline);
   void sleep_for_bytes(steady_time deadline) noexcept;
   void take_in(const io_result& got, wake_list& woken);
+  void watch_input();
   void on_ready_event(std::uint32_t events) noexcept;
   void arm() noexcept;
 
-  const connection_settings settings_;
-  const std::weak_ptr<connection_owner> owner_;
+  reactor::impl& loop_;
+  const std::shared_ptr<const connection_settings> settings_;
+  const std::weak_ptr<reconnector> owner_;
+  const std::uint32_t serial_;
   const int interrupt_;  // an eventfd that the leading caller polls too
 
   // Guarded by guard_.
+  std::mutex guard_;
+  const std::unique_ptr<protocol> protocol_;  // but for parse()
+  phase phase_ = phase::opening;
+  bool is_retired_ = false;
+  std::uint64_t generation_ = 0;
+  reader reader_ = reader::reactor;
+  bool write_soon_ = false;  // something to send has come up while reading or giving up
+  std::uint64_t calls_ = 0;
+  std::uint64_t received_ = 0;  // how often something came in after the greeting
   follower_list followers_;
   blocked_call* lead_ = nullptr;  // reader_ == caller
   bool writing_ = false;
@@ -232,6 +211,7 @@ class connection : public watcher, public std::enable_shared_from_this<connectio
   std::size_t chunk_at_ = 0;
 
   // Of the reader.
+  read_buffer read_buffer_;
   bool maybe_more_ = false;  // there may be bytes to read that poll() does not see
   io_result::direction read_wants_ = io_result::direction::read;
 
@@ -242,15 +222,76 @@ class connection : public watcher, public std::enable_shared_from_this<connectio
   reactor::timer_id opening_timer_ = 0, endpoint_timer_ = 0;
   errc last_code_ = errc::unavailable;
   std::string last_failure_;
+  std::optional<std::string> greeting_;
   std::size_t greeting_sent_ = 0;
 };
 
 // Runs `action` on this connection if it is still there by then.
-template <class Self, class Action>
+template <class Action>
 std::function<void()> connection::later(Action action) {
   return [weak = weak_from_this(), action] {
-    if (const auto self = weak.lock()) action(static_cast<Self&>(*self));
+    if (const auto self = weak.lock()) action(*self);
   };
+}
+
+template <class Begin>
+bool connection::run(blocked_call& self, const limits& until, Begin begin) {
+  const counted_call counted;
+  const auto interrupt = [this, &self] { stop(self); };
+  // Goes before `self`, without the mutex.
+  std::optional<std::stop_callback<decltype(interrupt)>> stopped;
+  if (until.stop.stop_possible()) stopped.emplace(until.stop, interrupt);
+
+  wake_list woken;
+  lock locked{guard_};
+  if (!takes_calls()) return false;
+  protocol_events out;
+  const bool begun = begin(out);
+  apply(out, woken);
+  wake_unlocked(locked, woken);
+  if (begun) wait_for_answer(locked, self, until.deadline);
+  return begun;
+}
+
+template <class Begin>
+bool connection::start(writer by, Begin begin) noexcept {
+  wake_list woken;
+  bool begun = false;
+  {
+    lock locked{guard_};
+    if (!takes_calls()) return false;
+    protocol_events out;
+    begun = begin(out);
+    apply(out, woken);
+    if (begun) push_out(locked, by);
+  }
+  wake(woken);
+  return begun;
+}
+
+template <class Act>
+void connection::change(Act act) noexcept {
+  wake_list woken;
+  {
+    lock locked{guard_};
+    if (phase_ == phase::dead) return;
+    protocol_events out;
+    act(out);
+    apply(out, woken);
+    if (std::exchange(write_soon_, false)) push_out(locked, writer::caller);
+  }
+  wake(woken);
+}
+
+template <class Act>
+std::unique_ptr<stop_watch> connection::on_stop(const std::stop_token& stop, Act act) {
+  if (!stop.stop_possible()) return nullptr;
+  auto work = later([act](connection& self) {
+    self.change([&](protocol_events& out) { act(*self.protocol_, out); });
+    self.deliver();
+  });
+  return std::make_unique<stop_watch>(stop,
+                                      [&loop = loop_, work = std::move(work)] { loop.post(work); });
 }
 
 }  // namespace holdfast::net

@@ -37,38 +37,55 @@ counted_call::~counted_call() { calls_in_flight.fetch_sub(1, std::memory_order_r
 
 // REQUIRES: may_write(), or this goes on where the socket was full.
 void connection::write_out(lock& locked) {
-  constexpr int most_rounds = 16;  // a caller has its own answer to read
   writing_ = true;
-  blocked_on_ = 0;
-  tried_again();
+  protocol_events out;
+  if (std::exchange(blocked_on_, 0) != 0) protocol_->on_written(0, out);  // it is tried again
+  if (write_all(locked, out)) {
+    writing_ = false;
+    if (phase_ == phase::ready) protocol_->on_written(0, out);
+  }  // else the reactor goes on when the socket has room
+  after_writing(locked, out);
+}
+
+// False: the socket is full.
+bool connection::write_all(lock& locked, protocol_events& out) {
+  constexpr int most_rounds = 16;  // a caller has its own answer to read
   for (int round = 0;; ++round) {
     if (chunk_at_ == chunk_.size()) {
-      if (!has_output() || round >= most_rounds) break;
+      if (round >= most_rounds) {
+        post_flush();
+        return true;
+      }
       chunk_.clear();
-      take_output(chunk_);
       chunk_at_ = 0;
-      if (chunk_.empty()) break;
+      protocol_->take_output(chunk_, out);
+      if (chunk_.empty()) return true;
     }
     locked.unlock();
     const auto sent = io_->write(std::string_view{chunk_}.substr(chunk_at_));
     locked.lock();
-    if (phase_ != phase::ready) break;
+    if (phase_ != phase::ready) return true;
     if (sent.what == io_result::kind::would_block) {
       // TLS may have sent a part of what it did not accept.
-      if (!io_->reads_ahead()) certainly_unsent(chunk_.size() - chunk_at_);
+      if (!io_->reads_ahead()) protocol_->on_written(backlog(), out);
       blocked_on_ = event_of(sent.wanted);
       arm();
-      return;  // writing_ stays set: the reactor goes on
+      return false;
     }
     if (sent.what != io_result::kind::done) {
       write_failed(sent);
-      break;
+      return true;
     }
     chunk_at_ += sent.bytes;
   }
-  writing_ = false;
-  if (phase_ == phase::ready && has_output()) post_flush();
-  written(locked);
+}
+
+// Calls that ended while their requests were taken: those without answers, and those that could not be sent.
+void connection::after_writing(lock& locked, protocol_events& out) {
+  wake_list woken;
+  apply(out, woken);
+  if (lead_ != nullptr && lead_->done) interrupt_leader();
+  wake_unlocked(locked, woken);
 }
 
 // What came up while a thread read or gave up: acknowledgements, cancellations.
@@ -81,19 +98,18 @@ void connection::write_failed(const io_result& how) {
   shut_ = true;
   write_failure_ = how.what == io_result::kind::closed ? "it was closed" : how.why;
   io_->shutdown();
-  if (reader_ == reader::none)
-    loop_.post(later<connection>([](connection& self) { self.read_pass(); }));
+  if (reader_ == reader::none) loop_.post(later([](connection& self) { self.read_pass(); }));
 }
 
 void connection::post_flush() {
   if (std::exchange(flush_posted_, true)) return;
-  loop_.post(later<connection>([](connection& self) { self.flush(); }));
+  loop_.post(later([](connection& self) { self.flush(); }));
 }
 
 void connection::flush() noexcept {
   lock locked{guard_};
   flush_posted_ = false;
-  if (may_write() && has_output()) write_out(locked);
+  if (may_write()) write_out(locked);
   if (phase_ == phase::ready && reader_ == reader::none) watch_input();
 }
 
@@ -110,13 +126,13 @@ void connection::pass_lead(wake_list& woken) {
   lead_ = nullptr;
   reader_ = reader::none;
   if (phase_ != phase::ready) return;
-  if (auto* const next = settings_.keep_open ? nullptr : followers_.take_newest()) {
+  if (auto* const next = settings_->keep_open ? nullptr : followers_.take_newest()) {
     take_lead(*next);
     next->wake_claimed = true;
     woken.push_back({next, look});
     std::swap(woken.front(),
               woken.back());  // the answered ones can wait until another thread reads
-  } else if (settings_.keep_open || owes_urgently() || shut_) {
+  } else if (settings_->keep_open || protocol_->is_urgent() || shut_) {
     watch_input();
   } else {
     plan_tick();
@@ -127,16 +143,13 @@ void connection::pass_lead(wake_list& woken) {
 void connection::lead(lock& locked, const blocked_call& self, steady_time deadline) {
   locked.unlock();
   const auto got = await_bytes(deadline);
-  if (got.what == io_result::kind::done) digest();
+  if (got.what == io_result::kind::done) protocol_->parse(read_buffer_.view());
   wake_list woken;
   locked.lock();
   take_in(got, woken);
   write_owed(locked);
   if (self.done) pass_lead(woken);
-  if (woken.empty()) return;
-  locked.unlock();
-  wake(woken);
-  locked.lock();
+  wake_unlocked(locked, woken);
 }
 
 void connection::read_pass() noexcept {
@@ -151,7 +164,7 @@ void connection::read_pass() noexcept {
     for (int round = 0; round < most_rounds && maybe_more_ && phase_ == phase::ready; ++round) {
       locked.unlock();
       const auto got = read_some();
-      if (got.what == io_result::kind::done) digest();
+      if (got.what == io_result::kind::done) protocol_->parse(read_buffer_.view());
       locked.lock();
       take_in(got, woken);
       write_owed(locked);
@@ -164,7 +177,7 @@ void connection::read_pass() noexcept {
 
 void connection::watch_input() {
   if (maybe_more_ || shut_) {
-    loop_.post(later<connection>([](connection& self) { self.read_pass(); }));
+    loop_.post(later([](connection& self) { self.read_pass(); }));
   } else {
     reactor_reads_ = true;
     arm();
@@ -225,8 +238,8 @@ io_result connection::await_bytes(steady_time deadline) {
 
 std::optional<io_result> connection::spin_for_bytes(steady_time deadline) {
   const auto alone = [] { return calls_in_flight.load(std::memory_order_relaxed) == 1; };
-  if (settings_.spin <= nanoseconds::zero() || !several_cores()) return std::nullopt;
-  const auto end = std::min(deadline, std::chrono::steady_clock::now() + settings_.spin);
+  if (settings_->spin <= nanoseconds::zero() || !several_cores()) return std::nullopt;
+  const auto end = std::min(deadline, std::chrono::steady_clock::now() + settings_->spin);
   while (alone() && std::chrono::steady_clock::now() < end) {
     auto got = read_some();
     if (got.what != io_result::kind::would_block) return got;
@@ -258,10 +271,12 @@ void connection::sleep_for_bytes(steady_time deadline) noexcept {
 
 void connection::take_in(const io_result& got, wake_list& woken) {
   if (phase_ == phase::dead || got.what == io_result::kind::would_block) return;
-  const auto& server = settings_.description;
+  const auto& server = settings_->description;
   if (got.what == io_result::kind::done) {
     ++received_;
-    if (const auto wrong = distribute(woken)) fail_all(*wrong, woken);
+    protocol_events out;
+    read_buffer_.consume(protocol_->receive(read_buffer_.view(), out));
+    apply(out, woken);
   } else if (shut_) {
     fail_all(
         {errc::unavailable, fmt::format("the connection to {} broke ({})", server, write_failure_)},

@@ -2,6 +2,8 @@
 // queue calls meanwhile, or end it.
 #include "net/connection.hpp"
 
+#include "net/reconnector.hpp"
+
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
@@ -14,10 +16,9 @@ using kind = io_result::kind;
 
 void connection::open() noexcept {
   if (is_dead()) return;
-  const auto& where = settings_.where;
-  give_up_at_ = std::chrono::steady_clock::now() + settings_.connect_timeout;
-  opening_timer_ =
-      loop_.at(give_up_at_, later<connection>([](connection& self) { self.out_of_time(); }));
+  const auto& where = settings_->where;
+  give_up_at_ = std::chrono::steady_clock::now() + settings_->connect_timeout;
+  opening_timer_ = loop_.at(give_up_at_, later([](connection& self) { self.out_of_time(); }));
   if (interrupt_ < 0) return fail_to_open(errc::unavailable, "no descriptor is to be had");
   if (const auto known = endpoints_without_lookup(where)) return on_endpoints(*known);
   loop_.name_resolver().look_up(where.host, where.port,
@@ -32,17 +33,13 @@ bool connection::is_dead() noexcept {
 }
 
 void connection::fail_to_open(errc code, std::string_view why) noexcept {
-  lose(unreachable(code, why));
-}
-
-error connection::unreachable(errc code, std::string_view why) const {
-  return {code, fmt::format("{} cannot be reached: {}", settings_.description, why)};
+  lose(unreachable(settings_->description, code, why));
 }
 
 void connection::out_of_time() noexcept {
   const auto length =
-      std::chrono::round<std::chrono::milliseconds>(settings_.connect_timeout).count();
-  const auto what = io_ && settings_.where.use_tls
+      std::chrono::round<std::chrono::milliseconds>(settings_->connect_timeout).count();
+  const auto what = io_ && settings_->where.use_tls
                         ? "no TLS connection within {} ms{}; does it speak TLS on this port?"
                         : "no connection within {} ms{}";
   const auto last = last_failure_.empty() ? std::string{} : fmt::format(" ({})", last_failure_);
@@ -61,8 +58,8 @@ void connection::on_endpoints(const resolver::answer& found) {
 void connection::try_next_endpoint() {
   while (next_endpoint_ < endpoints_.size()) {
     const auto& to = endpoints_[next_endpoint_++];
-    auto opened = stream::open(settings_.where, to);
-    if (opened) return begin(std::move(*opened));
+    auto opened = stream::open(settings_->where, to);
+    if (opened) return begin_stream(std::move(*opened));
     note_failure(opened.error().code(), opened.error().message());
   }
   fail_to_open(last_code_, last_failure_.empty() ? "its name has no address" : last_failure_);
@@ -73,7 +70,7 @@ void connection::note_failure(errc code, std::string_view why) {
   last_failure_ = fmt::format("{} ({})", why, endpoints_[next_endpoint_ - 1].text);
 }
 
-void connection::begin(std::unique_ptr<stream> opened) {
+void connection::begin_stream(std::unique_ptr<stream> opened) {
   auto watched = loop_.watch(opened->descriptor(), shared_from_this());
   if (!watched) return fail_to_open(watched.error().code(), watched.error().message());
   watch_ = *watched;
@@ -90,7 +87,7 @@ void connection::begin(std::unique_ptr<stream> opened) {
   if (const auto left = endpoints_.size() - next_endpoint_; left > 0) {
     const auto now = std::chrono::steady_clock::now();
     const auto share = (give_up_at_ - now) / static_cast<long>(left + 1);
-    endpoint_timer_ = loop_.at(now + share, later<connection>([](connection& self) {
+    endpoint_timer_ = loop_.at(now + share, later([](connection& self) {
                                  self.note_failure(errc::unavailable, "no answer");
                                  self.leave_endpoint();
                                  self.try_next_endpoint();
@@ -144,10 +141,7 @@ void connection::step() {
 
 void connection::greet() {
   if (!send_greeting()) return;
-  for (;;) {
-    const auto accepted = greeted();
-    if (!accepted) return lose(accepted.error());
-    if (*accepted) return become_ready();
+  while (!take_greeting()) {
     const auto got = read_some();
     if (got.what == kind::would_block) return wait_for(got.wanted);
     if (got.what == kind::closed)
@@ -158,7 +152,12 @@ void connection::greet() {
 
 // True: it is out.
 bool connection::send_greeting() {
-  const auto words = greeting();
+  if (!greeting_) {
+    protocol_events out;
+    lock locked{guard_};
+    protocol_->take_output(greeting_.emplace(), out);
+  }
+  const std::string_view words = *greeting_;
   while (greeting_sent_ < words.size()) {
     const auto sent = io_->write(words.substr(greeting_sent_));
     if (sent.what == kind::would_block) {
@@ -174,6 +173,23 @@ bool connection::send_greeting() {
   return true;
 }
 
+// What has come so far. True: this is over, one way or the other.
+bool connection::take_greeting() {
+  protocol_->parse(read_buffer_.view());
+  protocol_events out;
+  wake_list woken;
+  {
+    lock locked{guard_};
+    if (phase_ == phase::dead) return true;
+    read_buffer_.consume(protocol_->receive(read_buffer_.view(), out));
+    static_cast<void>(out.take_callbacks());  // become_ready() or the end runs them
+    apply(out, woken);
+  }
+  wake(woken);
+  if (out.greeted && !out.failure) become_ready();
+  return out.greeted || out.failure;
+}
+
 void connection::become_ready() {
   loop_.cancel(opening_timer_);
   wake_list woken;
@@ -182,9 +198,9 @@ void connection::become_ready() {
     const auto owner = owner_.lock();
     if (phase_ == phase::dead || !owner) return;
     phase_ = phase::ready;
-    generation_ = owner->accepted(*this, io_->descriptor());
-    became_ready();
-    if (has_output()) write_out(locked);
+    generation_ = owner->note_accepted(*this, io_->descriptor());
+    protocol_->on_up(generation_);
+    write_out(locked);
     pass_lead(woken);
   }
   wake(woken);

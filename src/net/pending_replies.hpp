@@ -63,7 +63,6 @@ class pending_replies {
   void take_output(std::string& chunk);
   // The last `bytes` of what was taken certainly have not, until they are tried again.
   void certainly_unsent(std::size_t bytes) noexcept { maybe_sent_ = taken_ - bytes; }
-  void tried_again() noexcept { maybe_sent_ = taken_; }
   bool maybe_sent(const pending_reply& which) const noexcept { return which.begin < maybe_sent_; }
   bool is_taken(const pending_reply& which) const noexcept {
     return which.begin + which.length <= taken_;

@@ -28,15 +28,26 @@ nanoseconds jittered(nanoseconds delay) {
 
 }  // namespace
 
-result<std::shared_ptr<connection>> reconnector::current_connection() {
+result<std::shared_ptr<connection>> reconnector::current() {
   std::lock_guard locked{guard_};
   if (current_) return current_;
   if (closed_.load())
-    return error{errc::unavailable, fmt::format("the channel to {} is closed", description_)};
+    return error{errc::unavailable,
+                 fmt::format("the channel to {} is closed", settings_->description)};
   if (std::chrono::steady_clock::now() < retry_at_) return last_;
-  current_ = make();
+  const auto serial = ++last_serial_;
+  current_ = std::make_shared<connection>(loop_, settings_, make_protocol(serial), weak_from_this(),
+                                          serial);
   loop_.post([made = current_] { made->open(); });
   return current_;
+}
+
+std::shared_ptr<connection> reconnector::find(std::uint32_t serial) noexcept {
+  std::lock_guard locked{guard_};
+  if (current_ && current_->serial() == serial) return current_;
+  const auto old = std::find_if(retired_.begin(), retired_.end(),
+                                [&](const auto& retired) { return retired->serial() == serial; });
+  return old == retired_.end() ? nullptr : *old;
 }
 
 std::uint64_t reconnector::note_accepted(const connection& which, int fd) noexcept {
@@ -62,9 +73,9 @@ void reconnector::note_lost(const connection& which, const error& why) noexcept 
   gone = std::move(current_);
   plan_next(*gone);
   last_ = why;
-  if (!keep_open_ || closed_.load()) return;
+  if (!settings_->keep_open || closed_.load()) return;
   loop_.at(retry_at_, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) static_cast<void>(self->current_connection());
+    if (const auto self = weak.lock()) static_cast<void>(self->current());
   });
 }
 
@@ -98,7 +109,8 @@ void reconnector::close() noexcept {
     socket_.store(-1);
   }
   for (const auto& ended : last)
-    ended->lose({errc::unavailable, fmt::format("the channel to {} was closed", description_)});
+    ended->lose(
+        {errc::unavailable, fmt::format("the channel to {} was closed", settings_->description)});
   if (loop_.on_thread()) {
     for (const auto& ended : last) ended->deliver();
     return;
@@ -117,7 +129,7 @@ void reconnector::drop(const error& why) noexcept {
   }
   if (which)
     which->lose({errc::unavailable, fmt::format("the connection to {} was dropped ({})",
-                                                description_, why.message())});
+                                                settings_->description, why.message())});
 }
 
 std::uint64_t reconnector::received() noexcept {
@@ -133,7 +145,7 @@ error reconnector::fork_refusal() const {
   return {errc::misconfigured, fmt::format("the connection to {} was opened before fork() and is "
                                            "used in the child; open a new client "
                                            "after fork()",
-                                           description_)};
+                                           settings_->description)};
 }
 
 void reconnector::close_in_child() const noexcept {
@@ -147,7 +159,7 @@ std::optional<error> reconnector::refuse_on_reactor() const {
       fmt::format(
           "a blocking call to {} was made on the thread that would have to answer it; use send() "
           "there",
-          description_)};
+          settings_->description)};
 }
 
 }  // namespace holdfast::net

@@ -25,7 +25,6 @@ class resp_framing final : public net::framing {
     if (!found) return found.error();
     return frame{.length = found->length, .push = found->push};
   }
-  void reset() noexcept override { scanner_.reset(); }
 
  private:
   resp::frame_scanner scanner_;

@@ -19,6 +19,16 @@ net::address speaking_http2(net::address where) {
   return where;
 }
 
+net::address_provider speaking_http2(net::address_provider inner) {
+  if (!inner) return nullptr;
+  return [inner = std::move(inner)](net::address_found done) {
+    inner([done = std::move(done)](result<net::address> found) {
+      if (!found) return done(std::move(found));
+      done(speaking_http2(std::move(*found)));
+    });
+  };
+}
+
 http2_protocol& spoken(connection& on) { return static_cast<http2_protocol&>(on.speaks()); }
 
 }  // namespace
@@ -27,6 +37,7 @@ class channel::state final : public net::reconnector {
  public:
   state(net::reactor::impl& loop, channel_options options)
       : reconnector(loop, {.where = speaking_http2(options.where),
+                           .find_address = speaking_http2(options.find_address),
                            .description = options.description,
                            .connect_timeout = options.connect_timeout,
                            .spin = options.spin}),

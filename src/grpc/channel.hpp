@@ -78,6 +78,8 @@ using header_list = std::vector<std::pair<std::string, std::string>>;
 
 struct channel_options {
   net::address where;
+  // Instead of `where`, when it is set; which then still names the server inside HTTP/2 (:authority, :scheme).
+  net::address_provider find_address;
   std::string description;  // of the server for error sentences, secrets redacted
   nanoseconds connect_timeout = std::chrono::seconds{2};
   // A peer that has vanished without a word looks like a slow one. While something is open, or a call was given up, and

@@ -13,6 +13,7 @@ class channel::state final : public reconnector {
  public:
   state(reactor::impl& loop, channel_options options)
       : reconnector(loop, {.where = options.where,
+                           .find_address = options.find_address,
                            .description = options.description,
                            .connect_timeout = options.connect_timeout,
                            .spin = options.spin,

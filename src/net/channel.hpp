@@ -18,6 +18,7 @@
 // Thread-safe. After fork() every call is refused with misconfigured.
 #pragma once
 
+#include "net/address_provider.hpp"
 #include "net/blocked_call.hpp"
 #include "net/stream.hpp"
 
@@ -73,6 +74,7 @@ class channel_listener {
 
 struct channel_options {
   address where;
+  address_provider find_address;  // instead of `where`, when it is set
   std::string
       description;  // of the server for error sentences, secrets redacted: "redis://127.0.0.1:6379"
   std::function<std::unique_ptr<framing>()> make_framing;

@@ -4,7 +4,7 @@
 // be taken for the new one's.
 //
 // Which thread does what:
-//   opening   the reactor's thread alone: look-up, connect, TLS, greeting. Calls may already queue up.
+//   opening   the reactor's thread alone: address, look-up, connect, TLS, greeting. Calls may already queue up.
 //   writing   the thread that sets writing_: a caller, a send_now() or the reactor. It sends outside the mutex until
 //             nothing is left, so requests that come meanwhile go along. When the socket is full the reactor goes on.
 //   reading   the leader: one caller, or the reactor, or none. pass_lead() chooses the next.
@@ -13,6 +13,7 @@
 // Locks: guard_, then the reconnector's, then the reactor's. Callers are woken without any.
 #pragma once
 
+#include "net/address_provider.hpp"
 #include "net/blocked_call.hpp"
 #include "net/protocol.hpp"
 #include "net/reactor_impl.hpp"
@@ -36,7 +37,8 @@ class reconnector;
 
 struct connection_settings {
   address where;
-  std::string description;  // of the server for error sentences, secrets redacted
+  address_provider find_address;  // instead of `where`, when it is set
+  std::string description;        // of the server for error sentences, secrets redacted
   nanoseconds connect_timeout{};
   nanoseconds spin{};      // how long a lone leader polls before it sleeps
   bool keep_open = false;  // a stream: the reactor always reads
@@ -113,6 +115,8 @@ class connection final : public watcher, public std::enable_shared_from_this<con
   // Opening (connection_open.cpp), on the reactor's thread.
   void on_event(std::uint32_t events) noexcept override;
   bool is_dead() noexcept;
+  void on_address(result<address> found);
+  void look_up();
   void on_endpoints(const resolver::answer& found);
   void try_next_endpoint();
   void note_failure(errc code, std::string_view why);
@@ -216,6 +220,8 @@ class connection final : public watcher, public std::enable_shared_from_this<con
   io_result::direction read_wants_ = io_result::direction::read;
 
   // Of the reactor's thread while opening.
+  std::optional<address> found_address_;
+  const address* where_ = nullptr;  // null: the provider has not answered yet
   std::vector<endpoint> endpoints_;
   std::size_t next_endpoint_ = 0;
   steady_time give_up_at_{};

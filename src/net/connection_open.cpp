@@ -1,5 +1,5 @@
-// How a connection comes about: look-up, connect, TLS, greeting. All of it on the reactor's thread; other threads only
-// queue calls meanwhile, or end it.
+// How a connection comes about: address, look-up, connect, TLS, greeting. All of it on the reactor's thread; other
+// threads only queue calls meanwhile, or end it.
 #include "net/connection.hpp"
 
 #include "net/reconnector.hpp"
@@ -16,12 +16,34 @@ using kind = io_result::kind;
 
 void connection::open() noexcept {
   if (is_dead()) return;
-  const auto& where = settings_->where;
   give_up_at_ = std::chrono::steady_clock::now() + settings_->connect_timeout;
   opening_timer_ = loop_.at(give_up_at_, later([](connection& self) { self.out_of_time(); }));
   if (interrupt_ < 0) return fail_to_open(errc::unavailable, "no descriptor is to be had");
-  if (const auto known = endpoints_without_lookup(where)) return on_endpoints(*known);
-  loop_.name_resolver().look_up(where.host, where.port,
+  if (!settings_->find_address) {
+    where_ = &settings_->where;
+    return look_up();
+  }
+  settings_->find_address([weak = weak_from_this()](result<address> found) {
+    if (const auto self = weak.lock()) self->on_address(std::move(found));
+  });
+}
+
+void connection::on_address(result<address> found) {
+  if (is_dead() || where_ != nullptr) return;  // too late, or told twice
+  if (!found) {
+    // Whatever the provider has met with, nothing was sent for the calls that wait here.
+    const auto code = found.error().code();
+    const bool stays =
+        code == errc::denied || code == errc::misconfigured || code == errc::protocol;
+    return fail_to_open(stays ? code : errc::unavailable, found.error().message());
+  }
+  where_ = &found_address_.emplace(std::move(*found));
+  look_up();
+}
+
+void connection::look_up() {
+  if (const auto known = endpoints_without_lookup(*where_)) return on_endpoints(*known);
+  loop_.name_resolver().look_up(where_->host, where_->port,
                                 [weak = weak_from_this()](const resolver::answer& found) {
                                   if (const auto self = weak.lock()) self->on_endpoints(found);
                                 });
@@ -39,7 +61,8 @@ void connection::fail_to_open(errc code, std::string_view why) noexcept {
 void connection::out_of_time() noexcept {
   const auto length =
       std::chrono::round<std::chrono::milliseconds>(settings_->connect_timeout).count();
-  const auto what = io_ && settings_->where.use_tls
+  const auto what = where_ == nullptr ? "no address within {} ms{}"
+                    : io_ && where_->use_tls
                         ? "no TLS connection within {} ms{}; does it speak TLS on this port?"
                         : "no connection within {} ms{}";
   const auto last = last_failure_.empty() ? std::string{} : fmt::format(" ({})", last_failure_);
@@ -58,7 +81,7 @@ void connection::on_endpoints(const resolver::answer& found) {
 void connection::try_next_endpoint() {
   while (next_endpoint_ < endpoints_.size()) {
     const auto& to = endpoints_[next_endpoint_++];
-    auto opened = stream::open(settings_->where, to);
+    auto opened = stream::open(*where_, to);
     if (opened) return begin_stream(std::move(*opened));
     note_failure(opened.error().code(), opened.error().message());
   }

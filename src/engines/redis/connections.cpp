@@ -89,20 +89,28 @@ class connections::up_listener final : public net::channel_listener {
   tracked_channel* commands_ = nullptr;  // null: it is the stream
 };
 
-connections::connections(const settings& how) : how_(how), url_(how.url) {}
+connections::connections(const settings& how, transport over, std::unique_ptr<net::reactor> own)
+    : how_(how),
+      url_(how.url),
+      over_(std::move(over)),
+      own_reactor_(std::move(own)),
+      reactor_(own_reactor_ ? *own_reactor_ : *over_.reactor) {}
 
-result<std::unique_ptr<connections>> connections::start(const settings& how) {
-  auto reactor = net::reactor::start();
-  if (!reactor) return std::move(reactor).error();
-  std::unique_ptr<connections> self{new connections{how}};
-  self->reactor_ = std::move(*reactor);
-  return self;
+result<std::unique_ptr<connections>> connections::start(const settings& how, transport over) {
+  std::unique_ptr<net::reactor> own;
+  if (over.reactor == nullptr) {
+    auto started = net::reactor::start();
+    if (!started) return std::move(started).error();
+    own = std::move(*started);
+  }
+  return std::unique_ptr<connections>{new connections{how, std::move(over), std::move(own)}};
 }
 
 void connections::connect(bool lifts, const stream_setup& stream,
                           std::span<const script* const> ready) {
   net::channel_options options;
   options.where = how_.where;
+  options.find_address = over_.find_address;
   options.description = url_;
   options.make_framing = [] { return std::make_unique<resp_framing>(); };
   options.greeting = greeting(how_, lifts, options.greeting_replies);
@@ -118,8 +126,7 @@ void connections::connect(bool lifts, const stream_setup& stream,
   for (unsigned i = 0; i < how_.connections; ++i) {
     up_listeners_.push_back(std::make_unique<up_listener>(*this));
     options.listener = up_listeners_.back().get();
-    channels_.push_back(
-        std::make_unique<tracked_channel>(*reactor_, options, longest_probe + busy));
+    channels_.push_back(std::make_unique<tracked_channel>(reactor_, options, longest_probe + busy));
     up_listeners_.back()->of(*channels_.back());
   }
 
@@ -129,7 +136,7 @@ void connections::connect(bool lifts, const stream_setup& stream,
   up_listeners_.push_back(std::make_unique<up_listener>(*this, stream.listener));
   options.listener = up_listeners_.back().get();
   options.keep_open = true;
-  stream_ = std::make_unique<tracked_channel>(*reactor_, options, longest_probe);
+  stream_ = std::make_unique<tracked_channel>(reactor_, options, longest_probe);
 }
 
 tracked_channel& connections::of(std::string_view name) noexcept {
@@ -140,7 +147,7 @@ tracked_channel& connections::of(std::string_view name) noexcept {
 
 // On the reactor's thread. The newer one is where the address leads to now.
 void connections::came_up(tracked_channel* which) {
-  if (closed_ || topic_.empty()) return;
+  if (!*is_open_ || topic_.empty()) return;
   if (which != nullptr) {
     if (stream_->generation() != 0) compare(*which, *stream_);
     return;
@@ -156,7 +163,7 @@ void connections::compare(tracked_channel& commands, tracked_channel& older) {
   soon.deadline = std::chrono::steady_clock::now() + longest_probe;
   post(commands, command({"PUBSUB", "NUMSUB", topic_}), soon, {},
        [this, listening, before, &older](const result<answer>& got) {
-         if (closed_ || !got) return;
+         if (!*is_open_ || !got) return;
          const auto& items = got->values.front().items;
          if (items.size() != 2 || items[1].integer != 0) return;
          if (stream_->generation() != listening || older.generation() != before) return;
@@ -166,8 +173,8 @@ void connections::compare(tracked_channel& commands, tracked_channel& older) {
 
 // The master is elsewhere, and perhaps under the same address. From any thread.
 void connections::leave_replica(tracked_channel& found, std::uint64_t generation) {
-  reactor_->post([this, &found, generation] {
-    if (closed_ || generation == 0 || found.generation() != generation) return;  // left already
+  reactor_.post([this, open = is_open_, &found, generation] {
+    if (!*open || generation == 0 || found.generation() != generation) return;  // left already
     for (auto* channel : all_channels())
       if (channel->generation() != 0) channel->drop({errc::unavailable, "it is a replica"});
   });
@@ -193,12 +200,13 @@ std::vector<tracked_channel*> connections::all_channels() const {
 }
 
 void connections::look_later() {
-  reactor_->at(std::chrono::steady_clock::now() + between_looks, [this] { look(); });
+  reactor_.at(std::chrono::steady_clock::now() + between_looks, [this, open = is_open_] {
+    if (*open) look();
+  });
 }
 
 // On the reactor's thread, once a second while there is something to look at.
 void connections::look() {
-  if (closed_) return;
   bool goes_on = false;
   bool silent = false;
   for (auto* channel : all_channels()) {
@@ -217,7 +225,9 @@ void connections::look() {
 
 void connections::suspect() {
   if (suspects_.load(std::memory_order_relaxed) || suspects_.exchange(true)) return;
-  reactor_->post([this] { probe_all(); });
+  reactor_.post([this, open = is_open_] {
+    if (*open) probe_all();
+  });
 }
 
 class connections::probe final : public net::reply_handler {
@@ -232,7 +242,7 @@ class connections::probe final : public net::reply_handler {
     // The PING may stand behind others whose answers have come meanwhile: then the peer lives, and is busy.
     const bool silent =
         !frames && frames.error().code() == errc::outcome_unknown && over_.received() == received_;
-    if (silent && !in.closed_ && over_.generation() == generation_)
+    if (silent && *in.is_open_ && over_.generation() == generation_)
       over_.drop({errc::unavailable, "it answered nothing, not even a PING"});
     delete this;
   }
@@ -242,7 +252,6 @@ class connections::probe final : public net::reply_handler {
 };
 
 void connections::probe_all() {
-  if (closed_) return;
   std::string ping;
   resp::append_command(ping, {"PING"});
   const auto now = std::chrono::steady_clock::now();
@@ -256,10 +265,10 @@ void connections::probe_all() {
 }
 
 connections::~connections() {
-  if (!reactor_ || getpid() != process_) return;  // after fork() there is no thread to wait for
+  if (getpid() != process_) return;  // after fork() there is no thread to wait for
   support::parker told;
-  reactor_->post([this, &told] {
-    closed_ = true;
+  reactor_.post([this, &told] {
+    *is_open_ = false;
     told.set(1);
   });
   told.wait(steady_time::max());

@@ -87,7 +87,14 @@ class connections {
     std::string
         topic{};  // what it alone listens to; empty: whether all reach one server does not matter
   };
-  static result<std::unique_ptr<connections>> start(const settings& how);
+  struct transport {
+    net::reactor* reactor = nullptr;       // to be shared, and to outlive us; null: one of our own
+    net::address_provider find_address{};  // where the server is; empty: as the settings say
+  };
+  static result<std::unique_ptr<connections>> start(const settings& how) {
+    return start(how, transport{});
+  }
+  static result<std::unique_ptr<connections>> start(const settings& how, transport over);
   ~connections();
   connections(const connections&) = delete;
   connections& operator=(const connections&) = delete;
@@ -98,7 +105,8 @@ class connections {
 
   tracked_channel& of(std::string_view name) noexcept;
   tracked_channel& stream() noexcept { return *stream_; }
-  net::reactor& driver() noexcept { return *reactor_; }
+  // Timers that others put on it are theirs to cancel: it may be shared, and outlive us.
+  net::reactor& driver() noexcept { return reactor_; }
   const std::string& url() const noexcept { return url_; }
   // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes
   // the kernel throw away what the server has not read yet. Twice, because core and the engine clear up in two steps:
@@ -145,7 +153,7 @@ class connections {
   }
 
  private:
-  explicit connections(const settings& how);
+  connections(const settings& how, transport over, std::unique_ptr<net::reactor> own);
 
   // A call begins; and ends, answered or not. The caller writes that it asked and then reads whether a look is
   // planned; the reactor writes that none is and then reads whether a caller has asked (look()). One of the two must
@@ -175,11 +183,15 @@ class connections {
   const settings how_;
   const std::string url_;
   const pid_t process_ = getpid();
-  std::unique_ptr<net::reactor> reactor_;
+  const transport over_;
+  const std::unique_ptr<net::reactor> own_reactor_;  // null: it is shared
+  net::reactor& reactor_;
+  // Of the reactor's thread: false when we are closed. What is posted has a share in it, because a reactor that is not
+  // ours may run that later.
+  const std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);
   std::atomic<bool> looks_{false};     // a look at the connections is planned
   std::atomic<bool> suspects_{false};  // all are being probed, or about to be
-  bool closed_ = false;                // this and the next one of the reactor's thread
-  std::size_t probes_ = 0;             // unanswered ones
+  std::size_t probes_ = 0;             // unanswered ones; of the reactor's thread
   std::string topic_;                  // as stream_setup
   std::vector<std::unique_ptr<up_listener>> up_listeners_;
   std::vector<std::unique_ptr<tracked_channel>> channels_;

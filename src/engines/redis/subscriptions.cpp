@@ -40,7 +40,10 @@ void subscriptions::listen(std::string name, std::uint64_t id, std::uint64_t see
                      if (failure) return done(std::move(*failure));
                      done({});
                    });
-  if (begins) connections_.driver().post([this, name] { begin(name); });
+  if (begins)
+    connections_.driver().post([this, open = is_open_, name] {
+      if (*open) begin(name);
+    });
   const auto now = heard(name);
   if (now != 0 && now != seen) waits_.look_again(id);
 }
@@ -94,7 +97,7 @@ class subscriptions::asked final : public net::reply_handler {
     const auto got =
         in.connections_.read(*frames, command({"PING"}), {}, in.connections_.stream(), 0);
     if (got) return then(std::nullopt);
-    if (!in.closed_) in.connections_.stream().drop(got.error());
+    if (*in.is_open_) in.connections_.stream().drop(got.error());
     then(got.error());
   }
   subscriptions& in_;
@@ -113,14 +116,13 @@ void subscriptions::send(std::string_view verb, const std::string& name,
 void subscriptions::close() {
   support::parker told;
   connections_.driver().post([this, &told] {
-    closed_ = true;
+    *is_open_ = false;
     told.set(1);
   });
   told.wait(steady_time::max());
 }
 
 void subscriptions::begin(const std::string& name) {
-  if (closed_) return;
   {
     const std::lock_guard lock{guard_};
     const auto at = channels_.find(name);
@@ -138,12 +140,13 @@ void subscriptions::begin(const std::string& name) {
 
 void subscriptions::check_later(const std::string& name) {
   connections_.driver().at(std::chrono::steady_clock::now() + kept_unused,
-                           [this, name] { check(name); });
+                           [this, open = is_open_, name] {
+                             if (*open) check(name);
+                           });
 }
 
 // Is it still wanted? The last waiter to go has this looked at, once.
 void subscriptions::check(const std::string& name) {
-  if (closed_) return;
   bool again = false;
   {
     const std::lock_guard lock{guard_};

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -67,7 +68,8 @@ class subscriptions {
 
   connections& connections_;
   waits& waits_;
-  bool closed_ = false;  // of the reactor's thread
+  // Of the reactor's thread: false after close(). What is posted has a share in it.
+  const std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);
   mutable std::mutex guard_;
   std::uint64_t last_heard_ = 0;  // of all channels, so that no count comes back
   std::map<std::string, channel, std::less<>> channels_;

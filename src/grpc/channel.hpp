@@ -2,8 +2,8 @@
 // server, made anew when it is lost. Knows nothing of locks, of etcd or of protobuf: messages are bytes.
 //
 // Threads share the connection as those of net::channel do: a blocking call() writes its request itself, and the first
-// thread that has nothing else to do reads for everybody, so an uncontended call makes no thread hop. send() and
-// send_now() do not block. Streams and answers that nobody waits for are read by the reactor's thread.
+// thread that has nothing else to do reads for all, so an uncontended call makes no thread hop. send() and
+// send_now() do not block. Streams and answers that no thread waits for are read by the reactor's thread.
 //
 // The codes of failure: unavailable when the server has certainly not executed the call (it never had all of it, or it
 // said so: GOAWAY below our stream, REFUSED_STREAM), outcome_unknown when it may have, also when the deadline or stop
@@ -78,6 +78,8 @@ using header_list = std::vector<std::pair<std::string, std::string>>;
 
 struct channel_options {
   net::address where;
+  // Instead of `where`, when it is set; which then still names the server inside HTTP/2 (:authority, :scheme).
+  net::address_provider find_address;
   std::string description;  // of the server for error sentences, secrets redacted
   nanoseconds connect_timeout = std::chrono::seconds{2};
   // A peer that has vanished without a word looks like a slow one. While something is open, or a call was given up, and
@@ -96,7 +98,7 @@ struct channel_options {
 class channel {
  public:
   channel(net::reactor& on, channel_options options);
-  ~channel();  // as net::channel's: everybody has been told when it returns
+  ~channel();  // as net::channel's: all callbacks have run when it returns
   channel(const channel&) = delete;
   channel& operator=(const channel&) = delete;
 

@@ -1,53 +1,73 @@
 #include "net/channel.hpp"
 
 #include "net/connection.hpp"
-#include "net/redial.hpp"
+#include "net/ordered_protocol.hpp"
+#include "net/reconnector.hpp"
 
+#include <atomic>
 #include <utility>
 
 namespace holdfast::net {
 
-class channel::state final : public redial, public connection_owner {
+class channel::state final : public reconnector {
  public:
   state(reactor::impl& loop, channel_options options)
-      : redial(loop, options.description, options.keep_open),
+      : reconnector(loop, {.where = options.where,
+                           .find_address = options.find_address,
+                           .description = options.description,
+                           .connect_timeout = options.connect_timeout,
+                           .spin = options.spin,
+                           .keep_open = options.keep_open}),
+        listener_(std::make_shared<std::atomic<channel_listener*>>(options.listener)),
         options_(std::make_shared<const channel_options>(std::move(options))) {}
 
-  result<std::shared_ptr<connection>> current();
+  using reconnector::current;
+  bool keeps_open() const noexcept { return settings_->keep_open; }
   void send(std::string_view request, unsigned replies, const limits& until, reply_handler& done,
-            connection::pace how) noexcept;
-  const channel_options& options() const noexcept { return *options_; }
+            connection::writer by) noexcept;
+  void close() noexcept {
+    listener_->store(nullptr);
+    reconnector::close();
+  }
 
  private:
-  std::shared_ptr<conduit> make() override {
-    return std::make_shared<connection>(loop_, options_,
-                                        std::static_pointer_cast<state>(shared_from_this()));
+  std::unique_ptr<protocol> make_protocol(std::uint32_t) override {
+    return std::make_unique<ordered_protocol>(options_, listener_);
   }
-  std::uint64_t accepted(const conduit& which, int fd) noexcept override {
-    return note_accepted(which, fd);
-  }
-  void lost(const conduit& which, const error& why) noexcept override { note_lost(which, why); }
-  channel_listener* listener() noexcept override { return closed() ? nullptr : options_->listener; }
 
+  const std::shared_ptr<std::atomic<channel_listener*>> listener_;
   const std::shared_ptr<const channel_options> options_;
 };
 
-result<std::shared_ptr<connection>> channel::state::current() {
-  auto found = current_conduit();
-  if (!found) return std::move(found).error();
-  return std::static_pointer_cast<connection>(std::move(*found));
-}
+namespace {
+
+ordered_protocol& spoken(connection& on) { return static_cast<ordered_protocol&>(on.speaks()); }
+
+}  // namespace
 
 void channel::state::send(std::string_view request, unsigned replies, const limits& until,
-                          reply_handler& done, connection::pace how) noexcept {
+                          reply_handler& done, connection::writer by) noexcept {
   if (forked()) return done.on_reply(fork_refusal());
   for (;;) {
-    const auto on = current();
-    if (on && (*on)->send(request, replies, until, done, how)) return;
-    if (on) continue;  // lost since current() returned it, and the next current() knows that
-    // Not here and now: a handler that tries again would come back deeper and deeper.
-    loop_.post([&done, why = on.error()] { done.on_reply(why); });
-    return;
+    const auto found = current();
+    if (!found) {
+      // Not here and now: a handler that tries again would come back deeper and deeper.
+      loop_.post([&done, why = found.error()] { done.on_reply(why); });
+      return;
+    }
+    auto& on = **found;
+    auto& speaks = spoken(on);
+    const bool begun = on.start(by, [&](protocol_events& out) {
+      const auto number = speaks.begin({request, replies, until, on.backlog()}, done,
+                                       by == connection::writer::reactor, out);
+      if (!number) return true;
+      speaks.keep(*number, on.on_stop(until.stop, [number](protocol& to, protocol_events& then) {
+        static_cast<ordered_protocol&>(to).cancel(*number, then);
+      }));
+      return true;
+    });
+    if (begun)
+      return;  // else it was lost since current() returned it, and the next current() knows that
   }
 }
 
@@ -55,7 +75,7 @@ void channel::state::send(std::string_view request, unsigned replies, const limi
 
 channel::channel(reactor& on, channel_options options)
     : state_(std::make_shared<state>(on.inside(), std::move(options))) {
-  if (state_->options().keep_open) static_cast<void>(state_->current());
+  if (state_->keeps_open()) static_cast<void>(state_->current());
 }
 
 channel::~channel() {
@@ -72,22 +92,31 @@ result<std::uint64_t> channel::exchange(std::string_view request, unsigned repli
                                         const limits& until, std::string& into) {
   if (state_->forked()) return state_->fork_refusal();
   if (auto no = state_->refuse_on_reactor()) return std::move(*no);
+  into.clear();
   for (;;) {
-    const auto on = state_->current();
-    if (!on) return on.error();
-    // Nothing: it was lost since current() returned it, and the next current() knows that.
-    if (auto answer = (*on)->exchange(request, replies, until, into)) return std::move(*answer);
+    const auto found = state_->current();
+    if (!found) return found.error();
+    auto& on = **found;
+    blocked_exchange self{into};
+    const bool begun = on.run(self, until, [&](protocol_events& out) {
+      spoken(on).begin({request, replies, until, on.backlog()}, self, out);
+      return true;
+    });
+    if (!begun)
+      continue;  // it was lost since current() returned it, and the next current() knows that
+    if (self.failure) return std::move(*self.failure);
+    return on.generation();
   }
 }
 
 void channel::send(std::string_view request, unsigned replies, const limits& until,
                    reply_handler& done) noexcept {
-  state_->send(request, replies, until, done, connection::pace::reactor_sends);
+  state_->send(request, replies, until, done, connection::writer::reactor);
 }
 
 void channel::send_now(std::string_view request, unsigned replies, const limits& until,
                        reply_handler& done) noexcept {
-  state_->send(request, replies, until, done, connection::pace::caller_sends);
+  state_->send(request, replies, until, done, connection::writer::caller);
 }
 
 std::uint64_t channel::generation() const noexcept { return state_->generation(); }

@@ -1,14 +1,15 @@
 // One multiplexed connection to a server, and how threads and coroutines share it.
 //
-// Caller writes, whoever reads first reads for all. A blocking exchange() appends its request, writes what is to be
-// written (one thread at a time; the others' bytes go along) and then reads: the first thread that has nothing else to
-// do becomes the leader, reads for everybody, and hands the lead on when its own answer is there. So an uncontended
+// The caller writes, and the first idle thread reads for all. A blocking exchange() appends its request, writes what is
+// to be written (one thread at a time; the others' bytes go along) and then reads: the first thread that has nothing
+// else to do becomes the leader, reads for all, and hands the lead on when its own answer is there. So an uncontended
 // exchange makes no thread hop, and a lone one does not even sleep (it spins for a while if spinning is allowed).
 // send() is for callers that must not block: the reactor's thread writes, reads and completes. send_now() writes at
-// once and leaves the answer to whoever reads next; if nobody does, the reactor fetches it within a few milliseconds.
+// once and leaves the answer to the next thread that reads; if none does, the reactor fetches it within a few
+// milliseconds.
 //
-// Answers come in the order of the requests. A call whose deadline passes is abandoned: its place in the order stays as
-// a hole and swallows the late answer, so it is never taken for another call's.
+// Answers come in the order of the requests. A call whose deadline passes is abandoned: its late reply is still
+// expected and then thrown away, so it is never taken for another call's.
 //
 // The codes of failure: unavailable when no byte of the request was given to the network and none will be (it has
 // certainly not been executed), outcome_unknown when some was, also when the deadline or stop came before the answer.
@@ -17,7 +18,8 @@
 // Thread-safe. After fork() every call is refused with misconfigured.
 #pragma once
 
-#include "net/caller.hpp"
+#include "net/address_provider.hpp"
+#include "net/blocked_call.hpp"
 #include "net/stream.hpp"
 
 #include <holdfast/result.hpp>
@@ -45,10 +47,9 @@ class framing {
   // The frame at the beginning of `bytes`. May remember how far it has looked, as long as the same frame is incomplete.
   // An error means that the peer does not speak the protocol (or exceeds its limits): the connection is dropped.
   virtual result<frame> next(std::string_view bytes) = 0;
-  virtual void reset() noexcept = 0;  // a fresh connection begins
 };
 
-// Completed exactly once, never under a lock: on the reactor's thread, or by whoever finds out first that the request
+// Completed exactly once, never under a lock: on the reactor's thread, or by the thread that finds out that the request
 // cannot be sent. The frames (all answers of the call, one after the other) live for the time of the call only.
 class reply_handler {
  public:
@@ -73,16 +74,20 @@ class channel_listener {
 
 struct channel_options {
   address where;
+  address_provider find_address;  // instead of `where`, when it is set
   std::string
       description;  // of the server for error sentences, secrets redacted: "redis://127.0.0.1:6379"
   std::function<std::unique_ptr<framing>()> make_framing;
   // What is sent first on every fresh connection, and how many frames answer it; `greeted` judges them.
   std::string greeting;
+  // Instead of it, when it differs from connection to connection (a session that is resumed). Called on the reactor's
+  // thread with the connection's mutex held: quick, and without a call of the channel.
+  std::function<std::string()> make_greeting;
   unsigned greeting_replies = 0;
   std::function<result<void>(std::string_view frames)> greeted;
   channel_listener* listener = nullptr;
   nanoseconds connect_timeout = std::chrono::seconds{2};
-  // Connect at once and again whenever the connection is lost (a stream), instead of when somebody calls.
+  // Connect at once and again whenever the connection is lost (a stream), instead of at the first call.
   bool keep_open = false;
   // A connection whose peer has vanished without a word looks like a slow one. When calls were given up on it and then
   // nothing at all comes in for this long, or for three times as long as those calls were willing to wait, it is

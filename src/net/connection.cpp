@@ -1,6 +1,10 @@
+// Calls, their deadlines, and the end.
 #include "net/connection.hpp"
 
-#include <fmt/format.h>
+#include "net/reconnector.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,180 +12,214 @@
 
 namespace holdfast::net {
 
-connection::connection(reactor::impl& loop, std::shared_ptr<const channel_options> options,
-                       const std::shared_ptr<connection_owner>& owner)
-    : conduit(loop,
-              {.where = options->where,
-               .description = options->description,
-               .connect_timeout = options->connect_timeout,
-               .spin = options->spin,
-               .keep_open = options->keep_open},
-              owner),
-      options_(std::move(options)),
-      owner_(owner),
-      framing_(options_->make_framing()) {
-  framing_->reset();
+connection::connection(reactor::impl& loop, std::shared_ptr<const connection_settings> settings,
+                       std::unique_ptr<protocol> speaks, std::weak_ptr<reconnector> owner,
+                       std::uint32_t serial)
+    : loop_(loop),
+      settings_(std::move(settings)),
+      owner_(std::move(owner)),
+      serial_(serial),
+      interrupt_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      protocol_(std::move(speaks)) {}
+
+connection::~connection() {
+  if (interrupt_ >= 0) ::close(interrupt_);
 }
 
 // ---- Calls -----------------------------------------------------------------------------------------------------
 
-std::optional<result<std::uint64_t>> connection::exchange(std::string_view request,
-                                                          unsigned replies, const limits& until,
-                                                          std::string& into) {
-  const one_more_call counted;
-  into.clear();
-  exchange_caller self{into};
-  const auto interrupt = [this, &self] { stop(self); };
-  std::optional<std::stop_callback<decltype(interrupt)>>
-      on_stop;  // goes before `self`, without the mutex
-  if (until.stop.stop_possible()) on_stop.emplace(until.stop, interrupt);
-
-  lock locked{guard_};
-  if (phase_ == phase::dead) return std::nullopt;
-  if (auto no = refusal(until, order_.unsent())) return std::move(*no);
-  self.number = order_.add(
-      {.missing = replies, .caller = &self, .since = std::chrono::steady_clock::now()}, request);
-  see_through(locked, self, until.deadline);
-  if (self.failure) return std::move(*self.failure);
-  return generation_;
-}
-
-bool connection::send(std::string_view request, unsigned replies, const limits& until,
-                      reply_handler& done, pace how) noexcept {
-  const bool at_once = how == pace::caller_sends;
-  lock locked{guard_};
-  if (phase_ == phase::dead) return false;
-  if (auto no = refusal(until, order_.unsent())) {
-    outbox_.failure(done, std::move(*no));
-    post_delivery();
-    return true;
+// Of a blocking call whose request has been queued: writes, leads or waits, until it is done.
+void connection::wait_for_answer(lock& locked, blocked_call& self, steady_time deadline) {
+  ++calls_;
+  if (!self.done && may_lead()) {
+    take_lead(self);
+  } else if (!self.done && !self.stopped) {
+    followers_.add(self);
   }
-  const auto number = order_.add({.missing = replies,
-                                  .urgent = !at_once,
-                                  .handler = &done,
-                                  .since = std::chrono::steady_clock::now(),
-                                  .deadline = until.deadline},
-                                 request);
-  if (until.stop.stop_possible()) {
-    auto give_up = later<connection>([number](connection& self) { self.cancel(number); });
-    order_.find(number)->on_stop = std::make_unique<stop_watch>(
-        until.stop, [&loop = loop_, work = std::move(give_up)] { loop.post(work); });
-  }
-  plan_check(until.deadline);
-  push_out(locked, at_once);
-  return true;
-}
+  if (may_write()) write_out(locked);
 
-void connection::cancel(std::uint64_t number) noexcept {
-  {
-    lock locked{guard_};
-    auto* const which = order_.find(number);
-    if (which == nullptr || which->handler == nullptr) return;
-    give_up(*which, true);
-  }
-  deliver();
-}
-
-// ---- Giving up -------------------------------------------------------------------------------------------------
-
-void connection::give_up(caller& self) {
-  auto& mine = *order_.find(static_cast<exchange_caller&>(self).number);
-  self.failure = make_hole(mine, self.stopped);
-}
-
-void connection::give_up(place& which, bool stopped) {
-  auto& handler = *which.handler;
-  outbox_.failure(handler, make_hole(which, stopped));
-}
-
-error connection::make_hole(place& which, bool stopped) {
-  const auto& server = options_->description;
-  if (order_.give_up(which)) {
-    return {errc::unavailable,
-            stopped ? fmt::format("the call to {} was cancelled before it was sent", server)
-                    : fmt::format("nothing could be sent to {} within {} ms", server,
-                                  milliseconds_since(which.since))};
-  }
-  const auto now = std::chrono::steady_clock::now();
-  if (order_.holes() == 1) {
-    silent_since_ = now;
-    received_at_silence_ = received_;
-    patience_ = options_->longest_silence;
-  }
-  patience_ = std::max<nanoseconds>(patience_, 3 * (now - which.since));
-  plan_check(silent_since_ + patience_);
-  return {errc::outcome_unknown,
-          stopped ? fmt::format("the call to {} was cancelled before it was answered", server)
-                  : fmt::format("{} did not answer within {} ms", server,
-                                milliseconds_since(which.since))};
-}
-
-steady_time connection::check(steady_time now, callers& woken) {
-  auto next = steady_time::max();
-  for (auto& which : order_.all()) {
-    if (which.handler == nullptr) continue;
-    if (which.deadline <= now) {
-      give_up(which, false);
+  wake_list woken;
+  while (!self.done) {
+    if (self.stopped || passed(deadline)) {
+      followers_.remove(self);
+      protocol_events out;
+      protocol_->abandon(self, out);
+      self.done = true;
+      apply(out, woken);
+      write_owed(locked);
+    } else if (lead_ == &self) {
+      lead(locked, self, deadline);
     } else {
-      next = std::min(next, which.deadline);
+      locked.unlock();
+      if (self.wake.wait(deadline) == answered_it) return;
+      locked.lock();
     }
   }
-  if (order_.holes() > 0) next = std::min(next, check_silence(now, woken));
-  return next;
+  if (lead_ == &self) pass_lead(woken);
+  const bool claimed = self.wake_claimed;
+  locked.unlock();
+  wake(woken);
+  if (claimed) self.wake.wait(steady_time::max());  // see blocked_call::wake_claimed
 }
 
-// When to look again.
-steady_time connection::check_silence(steady_time now, callers& woken) {
-  if (received_ != received_at_silence_) {
-    silent_since_ = now;
-    received_at_silence_ = received_;
+// From the stop token of a blocking call, on the thread that requests the stop.
+void connection::stop(blocked_call& call) noexcept {
+  {
+    lock locked{guard_};
+    call.stopped = true;
+    followers_.remove(call);
+    if (lead_ == &call) {
+      interrupt_leader();
+      return;
+    }
+    if (call.wake_claimed) return;
+    call.wake_claimed = true;
   }
-  const auto end = silent_since_ + patience_;
-  if (now < end) return end;
-  fail_all(
-      {errc::unavailable, fmt::format("{} has sent nothing for {} ms although answers are due, and "
-                                      "the connection was given up",
-                                      options_->description, milliseconds_since(silent_since_))},
-      woken);
-  return steady_time::max();
+  call.wake.set(look);
+}
+
+void connection::interrupt_leader() const noexcept {
+  const std::uint64_t count = 1;
+  static_cast<void>(!::write(interrupt_, &count, sizeof count));
+}
+
+void connection::wake(const wake_list& some) noexcept {
+  for (const auto& [call, value] : some) call->wake.set(value);
+}
+
+void connection::wake_unlocked(lock& locked, const wake_list& some) noexcept {
+  if (some.empty()) return;
+  locked.unlock();
+  wake(some);
+  locked.lock();
+}
+
+void connection::complete(blocked_call& call, wake_list& woken) {
+  followers_.remove(call);
+  call.done = true;
+  if (lead_ == &call || std::exchange(call.wake_claimed, true)) return;
+  woken.push_back({&call, answered_it});
+}
+
+// What the protocol wants done.
+void connection::apply(protocol_events& out, wake_list& woken) {
+  while (auto* const call = out.take_done()) complete(*call, woken);
+  // When the reactor reads, it runs them next.
+  const auto due = out.take_callbacks();
+  if (phase_ != phase::ready || reader_ != reader::reactor) {
+    if (due == protocol_events::urgency::now) post_delivery();
+    if (due == protocol_events::urgency::soon) plan_tick();
+  }
+  plan_check(out.check_at);
+  write_soon_ = write_soon_ || out.has_output;
+  if (out.is_retired && !std::exchange(is_retired_, true)) {
+    if (const auto owner = owner_.lock()) owner->note_retired(*this);
+  }
+  if (out.failure) fail_all(*out.failure, woken);
+}
+
+// After a request of start() has been queued.
+void connection::push_out(lock& locked, writer by) {
+  ++calls_;
+  if (phase_ != phase::ready) return;  // it goes out when the greeting is accepted
+  if (by == writer::reactor) return post_flush();
+  // When the reactor is about to write anyway (coroutines at work), one write does for all.
+  if (may_write() && !flush_posted_) write_out(locked);
+  if (phase_ != phase::ready || reader_ != reader::none) return;
+  if (protocol_->is_urgent()) {
+    watch_input();
+  } else {
+    plan_tick();
+  }
 }
 
 // ---- The end ---------------------------------------------------------------------------------------------------
 
-error connection::fate(const place& which, const error& why, bool was_ready) const {
-  if (!was_ready) return why;
-  if (!order_.touched(which))
-    return {errc::unavailable, fmt::format("{} before the request was sent", why.message())};
-  // What made no sense was the answer to the first call, if to any.
-  if (why.code() == errc::protocol && which.begin == order_.front().begin) return why;
-  return {errc::outcome_unknown, fmt::format("{} before it answered", why.message())};
+void connection::lose(const error& why) noexcept {
+  wake_list woken;
+  {
+    lock locked{guard_};
+    fail_all(why, woken);
+  }
+  wake(woken);
 }
 
-void connection::fail_calls(const error& why, bool was_ready, callers& woken) {
-  for (auto& which : order_.all()) {
-    if (which.handler != nullptr) outbox_.failure(*which.handler, fate(which, why, was_ready));
-    if (which.caller == nullptr) continue;
-    which.caller->failure = fate(which, why, was_ready);
-    complete(*which.caller, woken);
-  }
-  order_.clear();
-  if (was_ready) outbox_.down(why);
+void connection::fail_all(const error& why, wake_list& woken) {
+  if (phase_ == phase::dead) return;
+  const bool was_up = phase_ == phase::ready;
+  phase_ = phase::dead;
+  protocol_events out;
+  protocol_->on_lost(why, was_up, out);
+  while (auto* const call = out.take_done()) complete(*call, woken);
+  if (const auto owner = owner_.lock()) owner->note_lost(*this, why);
+  if (io_)
+    io_->shutdown();  // a polling thread wakes up; the descriptor is closed when the last one has let go
+  loop_.post([self = shared_from_this()] { self->clean_up(); });
 }
 
-void connection::tell(lock& locked) {
-  outbox batch;
-  std::swap(batch, telling_);  // for its memory
-  while (!outbox_.empty()) {
-    std::swap(batch, outbox_);
-    locked.unlock();
-    batch.tell([this] {
-      const auto owner = owner_.lock();
-      return owner ? owner->listener() : nullptr;
-    });
-    batch.clear();
-    locked.lock();
+void connection::clean_up() noexcept {
+  loop_.cancel(opening_timer_);
+  loop_.cancel(endpoint_timer_);
+  if (io_) loop_.unwatch(io_->descriptor(), watch_);
+  deliver();
+}
+
+// ---- What the reactor's thread does ----------------------------------------------------------------------------
+
+void connection::post_delivery() {
+  if (std::exchange(delivery_posted_, true)) return;
+  loop_.post([self = shared_from_this()] { self->deliver(); });
+}
+
+void connection::deliver() noexcept {
+  lock locked{guard_};
+  delivery_posted_ = false;
+  protocol_->run_callbacks(locked);
+}
+
+// Answers to send_now() and an idle connection can wait for a few milliseconds, so that a thread that locks and unlocks
+// in a loop does not wake the reactor for each unlock. The tick hands out what a leader has collected; when no call has
+// come since the last one, the reactor watches the input itself and the ticking ends.
+void connection::plan_tick() {
+  constexpr auto length = std::chrono::microseconds{2500};
+  if (std::exchange(tick_planned_, true)) return;
+  loop_.at(std::chrono::steady_clock::now() + length, later([](connection& self) { self.tick(); }));
+}
+
+void connection::tick() noexcept {
+  deliver();
+  lock locked{guard_};
+  tick_planned_ = false;
+  if (phase_ != phase::ready) return;
+  if (std::exchange(calls_at_tick_, calls_) != calls_) {
+    plan_tick();
+  } else if (reader_ == reader::none) {
+    watch_input();
+  }  // else the reader plans the next one when it leaves
+}
+
+void connection::plan_check(steady_time when) {
+  if (when >= check_at_) return;
+  loop_.cancel(check_timer_);
+  check_at_ = when;
+  check_timer_ = loop_.at(when, later([](connection& self) { self.run_check(); }));
+}
+
+void connection::run_check() noexcept {
+  wake_list woken;
+  {
+    lock locked{guard_};
+    loop_.cancel(check_timer_);  // one that was planned while this one was on its way
+    check_at_ = steady_time::max();
+    if (phase_ == phase::dead) return;
+    protocol_events out;
+    protocol_->on_time(std::chrono::steady_clock::now(), out);
+    static_cast<void>(out.take_callbacks());  // deliver() runs them
+    apply(out, woken);
+    write_owed(locked);
   }
-  std::swap(batch, telling_);
+  wake(woken);
+  deliver();
 }
 
 }  // namespace holdfast::net

@@ -43,7 +43,7 @@ error no_reactor(std::string_view what, const char* why) {
           fmt::format("The transport cannot be started: no {} is to be had: {}.", what, why)};
 }
 
-// Work that throws has nobody to tell: what it was for has its own deadline, and the thread serves everybody.
+// An exception of work is dropped: what it was for has its own deadline, and the thread serves all channels.
 void run(const std::function<void()>& work) noexcept {
   try {
     work();
@@ -57,7 +57,7 @@ reactor::impl::impl(int poll_fd, int wake_fd) noexcept
     : poll_fd_(poll_fd),
       wake_fd_(wake_fd),
       born_(support::fork_generation()),
-      names_([this](std::function<void()> work) { post(std::move(work)); }) {}
+      name_resolver_([this](std::function<void()> work) { post(std::move(work)); }) {}
 
 reactor::impl::~impl() { close_quietly(); }
 
@@ -89,8 +89,9 @@ void reactor::impl::stop() noexcept {
 void reactor::impl::wake() noexcept {
   if (!asleep_) return;  // it will look at everything before it sleeps
   asleep_ = false;
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(wake_fd_, &one, sizeof one));  // only fails when it would wake anyway
+  const std::uint64_t count = 1;
+  static_cast<void>(
+      !::write(wake_fd_, &count, sizeof count));  // only fails when it would wake anyway
 }
 
 reactor::timer_id reactor::impl::at(steady_time when, std::function<void()> work) {
@@ -119,7 +120,7 @@ void reactor::impl::post(std::function<void()> work) {
   wake();
 }
 
-result<reactor::impl::watch_id> reactor::impl::watch(int fd, std::shared_ptr<watcher> who) {
+result<reactor::impl::watch_id> reactor::impl::watch(int fd, std::shared_ptr<watcher> owner) {
   const auto id = ++last_watch_;
   epoll_event event{};
   event.events = EPOLLONESHOT;
@@ -127,7 +128,7 @@ result<reactor::impl::watch_id> reactor::impl::watch(int fd, std::shared_ptr<wat
   if (epoll_ctl(poll_fd_, EPOLL_CTL_ADD, fd, &event) != 0)
     return error{errc::unavailable,
                  fmt::format("a socket cannot be watched: {}", std::strerror(errno))};
-  watchers_.emplace(id, std::move(who));
+  watchers_.emplace(id, std::move(owner));
   return id;
 }
 
@@ -187,8 +188,8 @@ void reactor::impl::poll(int timeout) noexcept {
     // An event may be about something that an earlier one of the same batch has ended.
     const auto known = watchers_.find(id);
     if (known == watchers_.end()) continue;
-    const auto who = known->second;
-    who->on_event(event.events);
+    const auto owner = known->second;
+    owner->on_event(event.events);
   }
 }
 

@@ -1,5 +1,5 @@
-// The driver thread of one client's transport: connects, reads for calls that no thread waits for, keeps streams and
-// timers. One per client; channels are made on it and must be gone before it.
+// The thread of a transport: connects, reads for calls that no thread waits for, keeps streams and timers. Channels are
+// made on it, to one server or to several, and must be gone before it.
 #pragma once
 
 #include <holdfast/result.hpp>

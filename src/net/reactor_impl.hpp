@@ -20,7 +20,7 @@
 
 namespace holdfast::net {
 
-// Whoever owns a descriptor that the reactor polls.
+// The owner of a descriptor that the reactor polls.
 class watcher {
  public:
   virtual void on_event(
@@ -47,13 +47,13 @@ class reactor::impl {
   bool forked() const noexcept;  // are we a child of the process that the thread runs in?
 
   // A watched descriptor is quiet until it is armed, and again after each event (EPOLLONESHOT). watch() and unwatch()
-  // are for the reactor's thread, rearm() is for everybody. The descriptor stays open until it is unwatched.
+  // are for the reactor's thread, rearm() is for all threads. The descriptor stays open until it is unwatched.
   using watch_id = std::uint64_t;
-  result<watch_id> watch(int fd, std::shared_ptr<watcher> who);
+  result<watch_id> watch(int fd, std::shared_ptr<watcher> owner);
   void unwatch(int fd, watch_id which) noexcept;
   void rearm(int fd, watch_id which, std::uint32_t events) noexcept;
 
-  resolver& names() noexcept { return names_; }  // for the reactor's thread
+  resolver& name_resolver() noexcept { return name_resolver_; }  // for the reactor's thread
 
   void
   close_quietly() noexcept;  // of a forked child: lets go of the descriptors, touches nothing else
@@ -74,7 +74,8 @@ class reactor::impl {
 
   std::mutex guard_;
   bool stopping_ = false;
-  bool asleep_ = false;  // in epoll_wait, or on the way there; whoever clears it writes the eventfd
+  bool asleep_ =
+      false;  // in epoll_wait, or on the way there; the thread that clears it writes the eventfd
   steady_time wakes_at_{};  // while asleep
   timer_id last_timer_ = 0;
   std::map<timer_key, std::function<void()>> timers_;
@@ -85,7 +86,7 @@ class reactor::impl {
   watch_id last_watch_ = 0;
   std::unordered_map<watch_id, std::shared_ptr<watcher>> watchers_;
   std::vector<std::function<void()>> running_;
-  resolver names_;
+  resolver name_resolver_;
 
   std::thread thread_;
   std::thread::id thread_id_;

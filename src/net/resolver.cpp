@@ -7,19 +7,19 @@
 
 namespace holdfast::net {
 
-struct resolver::way_back {
+struct resolver::return_path {
   std::mutex guard;
   post_function post;  // empty: there is no way back any more
 };
 
-resolver::resolver(post_function post) : way_back_(std::make_shared<way_back>()) {
-  way_back_->post = std::move(post);
+resolver::resolver(post_function post) : return_path_(std::make_shared<return_path>()) {
+  return_path_->post = std::move(post);
 }
 
 resolver::~resolver() {
   {
-    std::lock_guard locked{way_back_->guard};
-    way_back_->post = nullptr;
+    std::lock_guard locked{return_path_->guard};
+    return_path_->post = nullptr;
   }
   // getaddrinfo() cannot be cancelled and may take half a minute; the destructor of a client must not.
   for (auto& [which, unfinished] : running_) {
@@ -35,7 +35,7 @@ void resolver::look_up(const std::string& host, std::uint16_t port,
   mine.asked.push_back(std::move(done));
   if (mine.worker.joinable()) return;
   try {
-    mine.worker = std::thread{[this, which, back = way_back_] {
+    mine.worker = std::thread{[this, which, back = return_path_] {
       auto found = std::make_shared<const answer>(net::look_up(which.first, which.second));
       std::lock_guard locked{back->guard};
       // `this` is looked at only on the reactor's thread, and only while there is a way back.
@@ -45,7 +45,7 @@ void resolver::look_up(const std::string& host, std::uint16_t port,
     const answer failed =
         error{errc::unavailable,
               std::string{"no thread for looking up a host name is to be had: "} + none.what()};
-    way_back_->post([this, which, failed] { finish(which, failed); });
+    return_path_->post([this, which, failed] { finish(which, failed); });
   }
 }
 

@@ -37,11 +37,11 @@ class resolver {
     std::thread worker;
     std::vector<std::function<void(const answer&)>> asked;
   };
-  struct way_back;  // to the reactor, for workers that may outlive it
+  struct return_path;  // to the reactor, for workers that may outlive it
 
   void finish(const question& which, const answer& found);
 
-  const std::shared_ptr<way_back> way_back_;
+  const std::shared_ptr<return_path> return_path_;
   std::map<question, lookup> running_;
 };
 

@@ -52,11 +52,11 @@ result<std::vector<endpoint>> ask(const std::string& host, std::uint16_t port, i
                              code == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(code))};
   }
   std::vector<endpoint> found;
-  for (const auto* one = first; one != nullptr; one = one->ai_next) {
+  for (const auto* entry = first; entry != nullptr; entry = entry->ai_next) {
     auto& to = found.emplace_back();
-    to.length = std::min<socklen_t>(one->ai_addrlen, sizeof to.where);
-    std::memcpy(&to.where, one->ai_addr, to.length);
-    to.text = text_of(one->ai_addr, to.length);
+    to.length = std::min<socklen_t>(entry->ai_addrlen, sizeof to.where);
+    std::memcpy(&to.where, entry->ai_addr, to.length);
+    to.text = text_of(entry->ai_addr, to.length);
   }
   freeaddrinfo(first);
   return found;
@@ -170,8 +170,8 @@ io_result stream::write(std::string_view bytes) {
                  direction::write);
 }
 
-void stream::shut() noexcept {
-  if (tls_) tls_->farewell();
+void stream::shutdown() noexcept {
+  if (tls_) tls_->send_close_notify();
   ::shutdown(fd_, SHUT_RDWR);
 }
 

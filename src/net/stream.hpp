@@ -89,9 +89,9 @@ class stream {
   // Could there be more to read although the socket is not readable? Of the reading thread.
   bool reads_ahead() const noexcept { return tls_ != nullptr; }
 
-  // Says goodbye and ends both directions, so that whoever polls wakes up. What has arrived can still be read. The
-  // destructor only closes, without a word: in a forked child the connection is still the parent's.
-  void shut() noexcept;
+  // Says goodbye and ends both directions, so that a thread that polls it wakes up. What has arrived can still be read.
+  // The destructor only closes, without a word: in a forked child the connection is still the parent's.
+  void shutdown() noexcept;
   int descriptor() const noexcept { return fd_; }
 
  private:

@@ -72,7 +72,7 @@ const BIO_METHOD* quiet_socket() {
   return method;
 }
 
-// The oldest error of the thread's queue, which is the cause; the later ones only say who passed it on.
+// The oldest error of the thread's queue, which is the cause; the later ones only say which functions passed it on.
 std::string openssl_words() {
   const auto code = ERR_get_error();
   ERR_clear_error();
@@ -242,7 +242,7 @@ io_result tls_session::write(std::string_view bytes) {
   return sent > 0 ? io_result::moved(static_cast<std::size_t>(sent)) : outcome(sent);
 }
 
-void tls_session::farewell() noexcept {
+void tls_session::send_close_notify() noexcept {
   std::lock_guard locked{guard_};
   if (broken_ || !SSL_is_init_finished(session_.get())) return;
   ERR_clear_error();

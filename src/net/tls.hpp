@@ -1,4 +1,4 @@
-// The TLS side of a stream: OpenSSL on a non-blocking socket that somebody else owns.
+// The TLS side of a stream: OpenSSL on a non-blocking socket that the stream owns.
 //
 // The certificate of the server is always verified, chain and name. OpenSSL allows one thread at a time in a session,
 // so reading and writing share a mutex; as nothing in here blocks, it is held for the time of a system call.
@@ -28,7 +28,7 @@ class tls_session {
   io_result read(std::span<char> into);
   io_result write(std::string_view bytes);
   // Says goodbye if that can be done without waiting.
-  void farewell() noexcept;
+  void send_close_notify() noexcept;
 
   // What the callbacks of OpenSSL know of the socket.
   struct socket {

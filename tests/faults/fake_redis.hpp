@@ -5,7 +5,7 @@
 //   server.answer("TIME", fake_redis::silence);
 #pragma once
 
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -108,7 +108,7 @@ class fake_redis {
   }
 
   void serve(int fd) {
-    net::resp::resp_framing framing;
+    resp::frame_scanner framing;
     std::string unread;
     for (;;) {
       const auto frame = framing.next(unread);
@@ -121,7 +121,7 @@ class fake_redis {
         continue;
       }
       std::string_view bytes{unread.data(), frame->length};
-      const auto command = net::resp::take(bytes);
+      const auto command = resp::take(bytes);
       if (!command || command->items.empty()) return;
       const auto reply = reply_to(std::string{command->items.front().text});
       unread.erase(0, frame->length);

@@ -1,9 +1,9 @@
 // Any bytes as what a gRPC server sends, while three calls and a stream are open. What must hold: it does not matter
-// how the network splits them; every call is finished at most once, and not after the session is over; no message is
+// how the network splits them; every call is finished at most once, and not after the connection is over; no message is
 // larger than allowed.
 #include "fuzz/require.hpp"
 
-#include "grpc/session.hpp"
+#include "grpc/codec.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,24 +22,24 @@ constexpr std::size_t largest = 200;
 constexpr std::size_t calls = 4;
 using log = std::array<std::vector<std::string>, calls>;  // what each of them was told
 
-class client final : grpc::session_sink {
+class client final : grpc::codec_sink {
  public:
   client() {
     for (auto& one : calls_) {
       one.is_stream = &one == &calls_.back();
       one.request = "request";
-      REQUIRE(session_.begin(one, "/test.Echo/Say", {}, std::nullopt));
+      REQUIRE(codec_.begin(one, "/test.Echo/Say", {}, std::nullopt));
     }
-    session_.append(calls_.back(), "message");
+    codec_.append(calls_.back(), "message");
     send();
   }
 
   void feed(std::string_view bytes) {
     if (is_over_) return;
     // Which of several reasons for its end is found first may depend on the splits; who was told what may not.
-    is_over_ = session_.feed(bytes).has_value();
+    is_over_ = codec_.feed(bytes).has_value();
     if (is_over_) return;
-    session_.answer_pings();
+    codec_.answer_pings();
     send();
   }
   const log& heard() const { return heard_; }
@@ -63,9 +63,9 @@ class client final : grpc::session_sink {
   void note(std::size_t who, std::string what) { heard_.at(who).push_back(std::move(what)); }
   void send() {
     std::string out;
-    while (session_.has_output()) {
+    while (codec_.has_output()) {
       out.clear();
-      session_.pick_up(out);
+      codec_.take_output(out);
       if (out.empty()) break;
     }
   }
@@ -74,7 +74,7 @@ class client final : grpc::session_sink {
   std::array<bool, calls> finished_{};
   bool is_over_ = false;
   log heard_;
-  grpc::session session_{
+  grpc::codec codec_{
       {.scheme = "http", .authority = "a", .server = "s", .largest_message = largest}, *this};
 };
 

@@ -2,7 +2,7 @@
 // value, wholly consumed, whose views stay inside; and what framing refuses or waits for, take() refuses.
 #include "fuzz/require.hpp"
 
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace {
 
-using namespace holdfast::net::resp;
-using frame = holdfast::net::framing::frame;
+using namespace holdfast::resp;
+using frame = frame_scanner::frame;
 
 struct cuts {
   std::vector<frame> frames;
@@ -26,7 +26,7 @@ struct cuts {
 template <class Grow>
 cuts cut_up(std::string_view stream, const caps& limits, Grow grow) {
   cuts out;
-  resp_framing framing{limits};
+  frame_scanner framing{limits};
   std::size_t begin = 0, arrived = 0;
   while (arrived < stream.size()) {
     arrived = std::min(grow(arrived), stream.size());

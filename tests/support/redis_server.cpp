@@ -1,6 +1,6 @@
 #include "support/redis_server.hpp"
 
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 #include "support/wait_until.hpp"
 
 #include <fmt/format.h>
@@ -21,8 +21,6 @@
 namespace holdfast::testing {
 
 namespace {
-
-namespace resp = net::resp;
 
 std::optional<std::string> server_program() {
   if (const char* given = std::getenv("HOLDFAST_REDIS_SERVER")) return given;
@@ -88,7 +86,7 @@ class plain_connection {
     resp::append_head(request, words.size());
     for (const auto word : words) resp::append_word(request, word);
     write(request);
-    resp::resp_framing framing;
+    resp::frame_scanner framing;
     std::string reply;
     for (;;) {
       if (framing.next(reply).value().length != 0) break;

@@ -50,6 +50,10 @@ const std::vector<arrow>& arrows() {
        system,
        "support includes only support/, the clock and URL headers, fmt and system headers, and "
        "knows nothing of locks"},
+      {"src/resp/",
+       {"src/resp/", "include/holdfast/result.hpp"},
+       standard,
+       "resp includes only resp/ and the header of results: a codec knows no socket and no lock"},
       {"src/net/",
        {"src/support/", "src/net/", "include/holdfast/result.hpp", "include/holdfast/error.hpp",
         "include/holdfast/types.hpp"},
@@ -87,9 +91,11 @@ const std::vector<arrow>& arrows() {
        "what engines share includes only holdfast/, support/, common/ and system headers, and "
        "knows no engine"},
       {"src/engines/",
-       {"include/holdfast/", "src/support/", "src/engines/common/", "src/net/", "src/grpc/", "@"},
+       {"include/holdfast/", "src/support/", "src/engines/common/", "src/net/", "src/resp/",
+        "src/grpc/", "@"},
        third_party,
-       "an engine includes only holdfast/, support/, net/, grpc/, what all engines share and its "
+       "an engine includes only holdfast/, support/, net/, resp/, grpc/, what all engines share "
+       "and its "
        "own folder, never core or another engine"},
       {"src/",
        {},

@@ -26,9 +26,9 @@ error closing(const settings& how) {
 }
 
 void pause(const call& limits) {
-  support::parker bed;
-  const std::stop_callback wake{limits.stop, [&] { bed.set(1); }};
-  bed.wait(std::min(limits.deadline, now() + pause_between_rounds));
+  support::parker parker;
+  const std::stop_callback wake{limits.stop, [&] { parker.set(1); }};
+  parker.wait(std::min(limits.deadline, now() + pause_between_rounds));
 }
 
 bool may_go_on(const call& limits) {

@@ -2,7 +2,7 @@
 // to the member that answered last, and to the next when it does not (retry_policy.hpp). Logs in, and again when the
 // login has become old. Knows nothing of locks.
 //
-// Thread-safe. What is started completes on the driver's thread, or at once.
+// Thread-safe. What is started completes on the reactor's thread, or at once.
 #pragma once
 
 #include "engines/common/operation.hpp"
@@ -45,7 +45,7 @@ class cluster {
   ~cluster() { stop(); }
   cluster(const cluster&) = delete;
   cluster& operator=(const cluster&) = delete;
-  // Everything that is under way completes, then all connections and the driver end. What is asked afterwards is
+  // Everything that is under way completes, then all connections and the reactor end. What is asked afterwards is
   // refused.
   void stop() noexcept;
 
@@ -62,13 +62,13 @@ class cluster {
   // others wait for their turn, in order, until their deadline or stop.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
-  // With no verb that waits for it: `done` is told once, on the driver's thread or at once.
+  // With no verb that waits for it: `done` is told once, on the reactor's thread or at once.
   using on_told = std::function<void(const answer&)>;
   void ask_in_background(question what, nanoseconds patience, on_told done) noexcept;
   // The answer does not matter; tried for ten seconds.
   void send_off(question what) noexcept;
 
-  // co_await: run or post, as the way says.
+  // co_await: run or post, as the invocation says.
   class asking;
   asking ask(const question& what, const invocation& how) noexcept;
 

@@ -14,10 +14,10 @@ constexpr nanoseconds longest_pause = 500ms;
 }  // namespace
 
 // Of one connection's stream; outlives our interest in it until the channel has said its last word.
-class stream::ear final : public grpc::stream_listener {
+class stream::listener final : public grpc::stream_listener {
  public:
-  explicit ear(stream* to) : to_(to) {}
-  void turn_deaf() noexcept { to_ = nullptr; }
+  explicit listener(stream* to) : to_(to) {}
+  void detach() noexcept { to_ = nullptr; }
 
  private:
   void on_message(std::string_view message) noexcept override {
@@ -40,17 +40,17 @@ void stream::open() {
 
 void stream::connect() {
   timer_.reset();
-  if (!wanted_ || ear_ != nullptr) return;
+  if (!wanted_ || listener_ != nullptr) return;
   member_ = cluster_.current();
   over_ = cluster_.channel(member_);
   if (!over_) return;  // the client is being closed
-  ear_ = new ear{this};
-  id_ = over_->open_stream(method_, cluster_.stream_headers(), *ear_);
+  listener_ = new listener{this};
+  id_ = over_->open_stream(method_, cluster_.stream_headers(), *listener_);
   user_.on_open();
 }
 
 void stream::write(std::string_view message) {
-  if (ear_ != nullptr) over_->write(id_, message);  // if it has ended, we shall hear of that
+  if (listener_ != nullptr) over_->write(id_, message);  // if it has ended, we shall hear of that
 }
 
 void stream::move() {
@@ -61,7 +61,7 @@ void stream::move() {
 }
 
 void stream::ended(const result<grpc::reply>& why) {
-  ear_ = nullptr;
+  listener_ = nullptr;
   over_.reset();
   cluster_.rotate(member_);
   if (why && wants_login(*why) && cluster_.can_login()) cluster_.log_in_soon();
@@ -76,8 +76,8 @@ void stream::reconnect_later(nanoseconds pause) {
 }
 
 void stream::let_go() noexcept {
-  if (ear_ == nullptr) return;
-  std::exchange(ear_, nullptr)->turn_deaf();
+  if (listener_ == nullptr) return;
+  std::exchange(listener_, nullptr)->detach();
   const auto over = std::move(over_);
   over->cancel(id_);
 }
@@ -90,12 +90,12 @@ void stream::close() noexcept {
 }
 
 void run_there(net::reactor& driver, const std::function<void()>& work) {
-  support::parker bed;
+  support::parker parker;
   driver.post([&] {
     work();
-    bed.set(1);
+    parker.set(1);
   });
-  bed.wait(steady_time::max());
+  parker.wait(steady_time::max());
 }
 
 }  // namespace holdfast::engines::etcd

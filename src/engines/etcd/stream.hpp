@@ -1,6 +1,6 @@
 // A long-lived stream to whichever member of the cluster does: opened again, at the next member, when it ends.
 //
-// Everything here, and every call of the user, is of the driver's thread.
+// Everything here, and every call of the user, is of the reactor's thread.
 #pragma once
 
 #include "engines/etcd/cluster.hpp"
@@ -30,7 +30,7 @@ class stream {
   stream& operator=(const stream&) = delete;
 
   void open();  // and keep open
-  bool is_open() const noexcept { return ear_ != nullptr; }
+  bool is_open() const noexcept { return listener_ != nullptr; }
   std::size_t member() const noexcept { return member_; }
   void write(std::string_view message);
   // This member does not do: closes, and opens at the next one at once.
@@ -38,7 +38,7 @@ class stream {
   void close() noexcept;
 
  private:
-  class ear;
+  class listener;
   void connect();
   void reconnect_later(nanoseconds pause);
   void ended(const result<grpc::reply>& why);
@@ -51,12 +51,12 @@ class stream {
   std::size_t member_ = 0;
   std::shared_ptr<grpc::channel> over_;
   grpc::channel::stream_id id_ = 0;
-  ear* ear_ = nullptr;
+  listener* listener_ = nullptr;
   nanoseconds pause_{};
   std::optional<net::reactor::timer_id> timer_;
 };
 
-// Runs `work` on the driver's thread and waits for it. Not to be called there.
+// Runs `work` on the reactor's thread and waits for it. Not to be called there.
 void run_there(net::reactor& driver, const std::function<void()>& work);
 
 }  // namespace holdfast::engines::etcd

@@ -3,7 +3,7 @@
 // A watch begins "now", never at a revision of the past: such a watch is served by a loop of the server's that runs ten
 // times a second only. So a watcher looks at the store once more after the watch was made, each time that it was.
 //
-// Everything here, and every call of a watcher, is of the driver's thread.
+// Everything here, and every call of a watcher, is of the reactor's thread.
 #pragma once
 
 #include "engines/etcd/queue_entry.hpp"

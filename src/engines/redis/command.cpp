@@ -2,8 +2,6 @@
 
 namespace holdfast::engines::redis {
 
-namespace resp = net::resp;
-
 command::command(const script& what, std::size_t keys, std::size_t arguments)
     : what_(&what), words_(3 + keys + arguments) {
   bytes_.reserve(256 + 32 * (keys + arguments));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engines/redis/script.hpp"
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -21,11 +21,11 @@ class command {
   command(const script& what, std::size_t keys, std::size_t arguments);
   explicit command(std::initializer_list<std::string_view> plain);  // no script
   command& operator<<(std::string_view word) {
-    net::resp::append_word(bytes_, word);
+    resp::append_word(bytes_, word);
     return *this;
   }
   command& operator<<(std::int64_t number) {
-    net::resp::append_word(bytes_, number);
+    resp::append_word(bytes_, number);
     return *this;
   }
   // Another command right behind it, for which one more answer comes.
@@ -55,7 +55,7 @@ class command {
 // What came back: the values point into `frames`.
 struct answer {
   std::string frames;
-  std::vector<net::resp::value> values;
+  std::vector<resp::value> values;
   std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
 };
 

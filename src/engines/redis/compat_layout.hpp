@@ -32,8 +32,8 @@ inline std::int64_t in_ms(nanoseconds length) {
 }
 
 // A number comes as an integer or, where Lua's numbers are too small, as text.
-inline std::int64_t number_in(const net::resp::value& v) {
-  if (v.what == net::resp::value::kind::integer) return v.integer;
+inline std::int64_t number_in(const resp::value& v) {
+  if (v.what == resp::value::kind::integer) return v.integer;
   std::int64_t out = 0;
   std::from_chars(v.text.data(), v.text.data() + v.text.size(), out);
   return out;
@@ -93,7 +93,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   virtual command renew_command(std::span<const renewal> batch) const = 0;
   virtual command inspect_command(std::string_view name) const = 0;
   virtual command revoke_command(std::string_view name) const = 0;  // answers how many
-  virtual lock_info read_info(const net::resp::value& got, std::string_view name) const = 0;
+  virtual lock_info read_info(const resp::value& got, std::string_view name) const = 0;
 
   // How much a waiter of this request had heard before it asked; comes back in its ticket's handle.
   virtual std::uint64_t heard(const request& ask) const = 0;

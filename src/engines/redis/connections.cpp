@@ -12,11 +12,23 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-namespace resp = net::resp;
 using namespace std::chrono_literals;
 
 constexpr nanoseconds between_looks = 1s;
 constexpr nanoseconds longest_probe = 2s;
+
+// How a channel cuts what this server sends.
+class resp_framing final : public net::framing {
+ public:
+  result<frame> next(std::string_view bytes) override {
+    const auto found = scanner_.next(bytes);
+    if (!found) return found.error();
+    return frame{.length = found->length, .push = found->push};
+  }
+
+ private:
+  resp::frame_scanner scanner_;
+};
 
 std::string greeting(const settings& how, bool lifts, unsigned& replies) {
   std::string out;
@@ -54,12 +66,12 @@ std::function<result<void>(std::string_view)> judge(const settings& how) {
 
 }  // namespace
 
-// Hears that a connection has come up. That of the stream passes on all that it hears to whom it is for.
-class connections::arrival final : public net::channel_listener {
+// Hears that a connection has come up. That of the stream passes on all that it hears to the stream's own listener.
+class connections::up_listener final : public net::channel_listener {
  public:
-  explicit arrival(connections& in, net::channel_listener* of_stream = nullptr)
+  explicit up_listener(connections& in, net::channel_listener* of_stream = nullptr)
       : in_(in), then_(of_stream) {}
-  void of(lane& commands) noexcept { commands_ = &commands; }  // before its first call
+  void of(tracked_channel& commands) noexcept { commands_ = &commands; }  // before its first call
 
  private:
   void on_push(std::string_view frame) noexcept override {
@@ -74,76 +86,84 @@ class connections::arrival final : public net::channel_listener {
   }
   connections& in_;
   net::channel_listener* const then_;
-  lane* commands_ = nullptr;  // null: it is the stream
+  tracked_channel* commands_ = nullptr;  // null: it is the stream
 };
 
-connections::connections(const settings& how) : how_(how), url_(how.url) {}
+connections::connections(const settings& how, transport over, std::unique_ptr<net::reactor> own)
+    : how_(how),
+      url_(how.url),
+      over_(std::move(over)),
+      own_reactor_(std::move(own)),
+      reactor_(own_reactor_ ? *own_reactor_ : *over_.reactor) {}
 
-result<std::unique_ptr<connections>> connections::start(const settings& how) {
-  auto reactor = net::reactor::start();
-  if (!reactor) return std::move(reactor).error();
-  std::unique_ptr<connections> self{new connections{how}};
-  self->reactor_ = std::move(*reactor);
-  return self;
+result<std::unique_ptr<connections>> connections::start(const settings& how, transport over) {
+  std::unique_ptr<net::reactor> own;
+  if (over.reactor == nullptr) {
+    auto started = net::reactor::start();
+    if (!started) return std::move(started).error();
+    own = std::move(*started);
+  }
+  return std::unique_ptr<connections>{new connections{how, std::move(over), std::move(own)}};
 }
 
 void connections::connect(bool lifts, const stream_setup& stream,
                           std::span<const script* const> ready) {
   net::channel_options options;
   options.where = how_.where;
+  options.find_address = over_.find_address;
   options.description = url_;
-  options.make_framing = [] { return std::make_unique<resp::resp_framing>(); };
+  options.make_framing = [] { return std::make_unique<resp_framing>(); };
   options.greeting = greeting(how_, lifts, options.greeting_replies);
   options.greeted = judge(how_);
   auto to_stream = options;
-  for (const auto* one : ready) {
-    resp::append_command(options.greeting, {"SCRIPT", "LOAD", one->text});
+  for (const auto* known : ready) {
+    resp::append_command(options.greeting, {"SCRIPT", "LOAD", known->text});
     ++options.greeting_replies;
   }
   const nanoseconds busy = how_.wait_replicas > 0 ? nanoseconds{how_.wait_timeout} : 0ns;
   options.longest_silence += busy;
   topic_ = stream.topic;
   for (unsigned i = 0; i < how_.connections; ++i) {
-    arrivals_.push_back(std::make_unique<arrival>(*this));
-    options.listener = arrivals_.back().get();
-    channels_.push_back(std::make_unique<lane>(*reactor_, options, longest_probe + busy));
-    arrivals_.back()->of(*channels_.back());
+    up_listeners_.push_back(std::make_unique<up_listener>(*this));
+    options.listener = up_listeners_.back().get();
+    channels_.push_back(std::make_unique<tracked_channel>(reactor_, options, longest_probe + busy));
+    up_listeners_.back()->of(*channels_.back());
   }
 
   options = std::move(to_stream);
   options.greeting += stream.commands;
   options.greeting_replies += stream.replies;
-  arrivals_.push_back(std::make_unique<arrival>(*this, stream.listener));
-  options.listener = arrivals_.back().get();
+  up_listeners_.push_back(std::make_unique<up_listener>(*this, stream.listener));
+  options.listener = up_listeners_.back().get();
   options.keep_open = true;
-  stream_ = std::make_unique<lane>(*reactor_, options, longest_probe);
+  stream_ = std::make_unique<tracked_channel>(reactor_, options, longest_probe);
 }
 
-lane& connections::of(std::string_view name) noexcept {
+tracked_channel& connections::of(std::string_view name) noexcept {
   return *channels_[std::hash<std::string_view>{}(name) % channels_.size()];
 }
 
 // ---- connections to another server
 
-// On the driver's thread. The newer one is where the address leads to now.
-void connections::came_up(lane* which) {
-  if (closed_ || topic_.empty()) return;
+// On the reactor's thread. The newer one is where the address leads to now.
+void connections::came_up(tracked_channel* which) {
+  if (!*is_open_ || topic_.empty()) return;
   if (which != nullptr) {
     if (stream_->generation() != 0) compare(*which, *stream_);
     return;
   }
-  for (const auto& one : channels_)
-    if (one->generation() != 0) compare(*one, *one);
+  for (const auto& commands : channels_)
+    if (commands->generation() != 0) compare(*commands, *commands);
 }
 
 // The stream's server has us as a listener since before its connection counted as up.
-void connections::compare(lane& commands, lane& older) {
+void connections::compare(tracked_channel& commands, tracked_channel& older) {
   const auto listening = stream_->generation(), before = older.generation();
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + longest_probe;
   post(commands, command({"PUBSUB", "NUMSUB", topic_}), soon, {},
        [this, listening, before, &older](const result<answer>& got) {
-         if (closed_ || !got) return;
+         if (!*is_open_ || !got) return;
          const auto& items = got->values.front().items;
          if (items.size() != 2 || items[1].integer != 0) return;
          if (stream_->generation() != listening || older.generation() != before) return;
@@ -152,17 +172,17 @@ void connections::compare(lane& commands, lane& older) {
 }
 
 // The master is elsewhere, and perhaps under the same address. From any thread.
-void connections::leave_replica(lane& found, std::uint64_t generation) {
-  reactor_->post([this, &found, generation] {
-    if (closed_ || generation == 0 || found.generation() != generation) return;  // left already
-    for (auto* one : lanes())
-      if (one->generation() != 0) one->drop({errc::unavailable, "it is a replica"});
+void connections::leave_replica(tracked_channel& found, std::uint64_t generation) {
+  reactor_.post([this, open = is_open_, &found, generation] {
+    if (!*open || generation == 0 || found.generation() != generation) return;  // left already
+    for (auto* channel : all_channels())
+      if (channel->generation() != 0) channel->drop({errc::unavailable, "it is a replica"});
   });
 }
 
 // ---- silent connections
 
-bool lane::was_silent() noexcept {
+bool tracked_channel::was_silent() noexcept {
   const auto come = received();
   const bool owed = owes();
   const bool silent = owed && owed_then_ && come == received_then_;
@@ -172,43 +192,47 @@ bool lane::was_silent() noexcept {
   return silent;
 }
 
-std::vector<lane*> connections::lanes() const {
-  std::vector<lane*> out;
-  for (const auto& one : channels_) out.push_back(one.get());
+std::vector<tracked_channel*> connections::all_channels() const {
+  std::vector<tracked_channel*> out;
+  for (const auto& commands : channels_) out.push_back(commands.get());
   if (stream_) out.push_back(stream_.get());
   return out;
 }
 
 void connections::look_later() {
-  reactor_->at(std::chrono::steady_clock::now() + between_looks, [this] { look(); });
+  reactor_.at(std::chrono::steady_clock::now() + between_looks, [this, open = is_open_] {
+    if (*open) look();
+  });
 }
 
-// On the driver's thread, once a second while there is something to look at.
+// On the reactor's thread, once a second while there is something to look at.
 void connections::look() {
-  if (closed_) return;
   bool goes_on = false;
   bool silent = false;
-  for (auto* one : lanes()) {
-    goes_on = goes_on || one->owes() || one->was_used();
-    silent = one->was_silent() || silent;
+  for (auto* channel : all_channels()) {
+    goes_on = goes_on || channel->owes() || channel->was_used();
+    silent = channel->was_silent() || silent;
   }
   if (silent) suspect();
   if (goes_on) return look_later();
   looks_.store(false);
-  // Whoever asked in between has relied on us (see begin()).
-  const auto all = lanes();
-  const bool any = std::ranges::any_of(all, [](const lane* one) { return one->was_used(); });
+  // A caller that asked in between has relied on us (see begin()).
+  const auto all = all_channels();
+  const bool any =
+      std::ranges::any_of(all, [](const tracked_channel* channel) { return channel->was_used(); });
   if (any && !looks_.exchange(true)) look_later();
 }
 
 void connections::suspect() {
   if (suspects_.load(std::memory_order_relaxed) || suspects_.exchange(true)) return;
-  reactor_->post([this] { probe_all(); });
+  reactor_.post([this, open = is_open_] {
+    if (*open) probe_all();
+  });
 }
 
 class connections::probe final : public net::reply_handler {
  public:
-  probe(connections& in, lane& over)
+  probe(connections& in, tracked_channel& over)
       : in_(in), over_(over), generation_(over.generation()), received_(over.received()) {}
 
  private:
@@ -218,34 +242,33 @@ class connections::probe final : public net::reply_handler {
     // The PING may stand behind others whose answers have come meanwhile: then the peer lives, and is busy.
     const bool silent =
         !frames && frames.error().code() == errc::outcome_unknown && over_.received() == received_;
-    if (silent && !in.closed_ && over_.generation() == generation_)
+    if (silent && *in.is_open_ && over_.generation() == generation_)
       over_.drop({errc::unavailable, "it answered nothing, not even a PING"});
     delete this;
   }
   connections& in_;
-  lane& over_;
+  tracked_channel& over_;
   const std::uint64_t generation_, received_;
 };
 
 void connections::probe_all() {
-  if (closed_) return;
   std::string ping;
   resp::append_command(ping, {"PING"});
   const auto now = std::chrono::steady_clock::now();
   ++probes_;  // none ends the round before all have begun
-  for (auto* one : lanes()) {
-    if (one->generation() == 0) continue;
+  for (auto* channel : all_channels()) {
+    if (channel->generation() == 0) continue;
     ++probes_;
-    one->send(ping, 1, {now + one->patience(), {}}, *new probe{*this, *one});
+    channel->send(ping, 1, {now + channel->patience(), {}}, *new probe{*this, *channel});
   }
   if (--probes_ == 0) suspects_.store(false);
 }
 
 connections::~connections() {
-  if (!reactor_ || getpid() != process_) return;  // after fork() there is nobody to wait for
+  if (getpid() != process_) return;  // after fork() there is no thread to wait for
   support::parker told;
-  reactor_->post([this, &told] {
-    closed_ = true;
+  reactor_.post([this, &told] {
+    *is_open_ = false;
     told.set(1);
   });
   told.wait(steady_time::max());
@@ -256,8 +279,8 @@ void connections::drain() noexcept {
   resp::append_command(ping, {"PING"});
   const net::limits soon{std::chrono::steady_clock::now() + 1s, {}};
   for (int step = 0; step < 2; ++step)
-    for (const auto& one : channels_)
-      if (one->generation() != 0) static_cast<void>(one->exchange(ping, 1, soon, pong));
+    for (const auto& commands : channels_)
+      if (commands->generation() != 0) static_cast<void>(commands->exchange(ping, 1, soon, pong));
 }
 
 error connections::about(error why, std::string_view name) {
@@ -268,7 +291,8 @@ error connections::about(error why, std::string_view name) {
 }
 
 result<answer> connections::read(std::string_view frames, const command& asked,
-                                 std::string_view name, lane& over, std::uint64_t generation) {
+                                 std::string_view name, tracked_channel& over,
+                                 std::uint64_t generation) {
   answer out;
   out.generation = generation;
   out.frames.reserve(
@@ -286,7 +310,7 @@ result<answer> connections::read(std::string_view frames, const command& asked,
   return out;
 }
 
-result<answer> connections::run(lane& over, command& what, const call& limits,
+result<answer> connections::run(tracked_channel& over, command& what, const call& limits,
                                 std::string_view name) {
   const auto until = to_net(limits);
   thread_local std::string frames;
@@ -299,8 +323,9 @@ result<answer> connections::run(lane& over, command& what, const call& limits,
   return read(frames, what, name, over, *sent);
 }
 
-result<answer> connections::run(lane& over, std::initializer_list<std::string_view> words,
-                                const call& limits, std::string_view name) {
+result<answer> connections::run(tracked_channel& over,
+                                std::initializer_list<std::string_view> words, const call& limits,
+                                std::string_view name) {
   command what(words);
   return run(over, what, limits, name);
 }
@@ -327,11 +352,11 @@ void connections::pending_reply::on_reply(result<std::string_view> frames) noexc
 
 // An answer to anything sent behind them says that they have been served.
 bool connections::passing::begin() {
-  for (auto* lane : over_)
-    in_.post(*lane, command({"PING"}), how_.limits, {}, [this](const result<answer>& got) {
+  for (auto* channel : over_)
+    in_.post(*channel, command({"PING"}), how_.limits, {}, [this](const result<answer>& got) {
       if (!got) failed_ = true;
       if (left_.fetch_sub(1) != 1) return;
-      if (how_.blocks) return bed_.set(1);
+      if (how_.blocks) return parker_.set(1);
       caller_.resume();
     });
   return left_.fetch_sub(1) != 1;

@@ -1,8 +1,7 @@
 // The connections of one client to one Redis server, and how scripts are run over them.
 //
 // Commands about a lock go over the connection that its name chooses, so a release never overtakes its acquire. One
-// more
-// connection, the stream, carries messages, renewals and signs of life; nothing else waits behind it.
+// more connection, the stream, carries messages, renewals and signs of life; nothing else waits behind it.
 //
 // A connection whose peer has vanished without a word looks like a slow server. When a request has been given up, or
 // nothing has come for a second although an answer is due, all connections are probed at the same time, and those that
@@ -13,8 +12,8 @@
 // All connections must reach one server: what the stream proves, and what it hears, counts for what was asked over the
 // others. An address that moves from one server to another (a virtual IP, DNS) may leave some behind. So whenever a
 // connection comes up, the server at the other end of those for commands is asked whether our stream listens there, and
-// the older one is given up if it does not. And whoever turns out to be a replica is not our server any more: then all
-// are.
+// the older one is given up if it does not. And a server that turns out to be a replica is not ours any more:
+// then all are given up.
 #pragma once
 
 #include "engines/common/operation.hpp"
@@ -24,7 +23,7 @@
 #include "engines/redis/settings.hpp"
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 #include "support/parker.hpp"
 
 #include <holdfast/engine.hpp>
@@ -47,7 +46,7 @@ namespace holdfast::engines::redis {
 inline net::limits to_net(const call& limits) { return {limits.deadline, limits.stop}; }
 
 // How many were asked over a connection, and how many of them have ended, answered or not.
-class asked_and_ended {
+class call_counter {
  public:
   // In the one order of all sequentially consistent operations: begin() and look() of connections rely on it.
   void ask() noexcept { asked_.fetch_add(1); }
@@ -59,14 +58,14 @@ class asked_and_ended {
   std::atomic<std::uint64_t> asked_{0}, ended_{0};
 };
 
-// A connection, and whether it owes us something. The channel goes first: while it closes, those who get no answer any
-// more are still counted.
-class lane final : public asked_and_ended, public net::channel {
+// A connection, and whether it owes us something. The channel goes first: while it closes, the calls that get no answer
+// any more are still counted.
+class tracked_channel final : public call_counter, public net::channel {
  public:
   // `patience`: how long it may take for a living server to answer a PING, behind what may be in front of it.
-  lane(net::reactor& on, const net::channel_options& options, nanoseconds patience)
+  tracked_channel(net::reactor& on, const net::channel_options& options, nanoseconds patience)
       : net::channel(on, options), patience_(patience) {}
-  // Of the driver's thread: has it owed us an answer since the last look, and nothing at all has come?
+  // Of the reactor's thread: has it owed us an answer since the last look, and nothing at all has come?
   bool was_silent() noexcept;
   bool was_used() const noexcept { return asked() != asked_then_; }
   nanoseconds patience() const noexcept { return patience_; }
@@ -86,9 +85,16 @@ class connections {
     unsigned replies = 0;
     net::channel_listener* listener = nullptr;
     std::string
-        topic{};  // what it listens to and nobody else; empty: whether all reach one server does not matter
+        topic{};  // what it alone listens to; empty: whether all reach one server does not matter
   };
-  static result<std::unique_ptr<connections>> start(const settings& how);
+  struct transport {
+    net::reactor* reactor = nullptr;       // to be shared, and to outlive us; null: one of our own
+    net::address_provider find_address{};  // where the server is; empty: as the settings say
+  };
+  static result<std::unique_ptr<connections>> start(const settings& how) {
+    return start(how, transport{});
+  }
+  static result<std::unique_ptr<connections>> start(const settings& how, transport over);
   ~connections();
   connections(const connections&) = delete;
   connections& operator=(const connections&) = delete;
@@ -97,9 +103,10 @@ class connections {
   // be sent again would come after what was asked behind it.
   void connect(bool lifts, const stream_setup& stream, std::span<const script* const> ready);
 
-  lane& of(std::string_view name) noexcept;
-  lane& stream() noexcept { return *stream_; }
-  net::reactor& driver() noexcept { return *reactor_; }
+  tracked_channel& of(std::string_view name) noexcept;
+  tracked_channel& stream() noexcept { return *stream_; }
+  // Timers that others put on it are theirs to cancel: it may be shared, and outlive us.
+  net::reactor& driver() noexcept { return reactor_; }
   const std::string& url() const noexcept { return url_; }
   // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes
   // the kernel throw away what the server has not read yet. Twice, because core and the engine clear up in two steps:
@@ -107,26 +114,27 @@ class connections {
   void drain() noexcept;
 
   // On this thread. Error replies are errors; a script that the server does not know is sent whole.
-  result<answer> run(lane& over, command& what, const call& limits, std::string_view name);
+  result<answer> run(tracked_channel& over, command& what, const call& limits,
+                     std::string_view name);
   // One plain command.
-  result<answer> run(lane& over, std::initializer_list<std::string_view> words, const call& limits,
-                     std::string_view name = {});
+  result<answer> run(tracked_channel& over, std::initializer_list<std::string_view> words,
+                     const call& limits, std::string_view name = {});
 
-  // Without waiting: finish(result<answer>) is called once, on the driver's thread or at once. With sends::now the
+  // Without waiting: finish(result<answer>) is called once, on the reactor's thread or at once. With sends::now the
   // request leaves at once, from this thread, and its answer may come a little later.
   enum class sends : std::uint8_t { soon, now };
   template <class Finish>
-  void post(lane& over, command what, const call& limits, std::string_view name, Finish finish,
-            sends when = sends::soon) noexcept;
+  void post(tracked_channel& over, command what, const call& limits, std::string_view name,
+            Finish finish, sends when = sends::soon) noexcept;
 
   // co_await: run or post, as the invocation says. `what` and `name` stay alive until the answer is there.
   class asking;
-  asking ask(lane& over, command& what, std::string_view name, const invocation& how,
+  asking ask(tracked_channel& over, command& what, std::string_view name, const invocation& how,
              sends when = sends::soon) noexcept;
 
   // co_await: until the server has served all that was sent over these connections before. False: one has failed.
   class passing;
-  passing pass(std::set<lane*> over, const invocation& how);
+  passing pass(std::set<tracked_channel*> over, const invocation& how);
 
   // The names of all keys that begin with `head` and `prefix`, without the head; sorted. In small steps through the key
   // space, so that the server never stands still for it as it does for KEYS.
@@ -136,7 +144,7 @@ class connections {
   // What came over this connection (0: it is gone since): all frames as values, or the first error reply as an error
   // unless they are kept.
   result<answer> read(std::string_view frames, const command& asked, std::string_view name,
-                      lane& over, std::uint64_t generation);
+                      tracked_channel& over, std::uint64_t generation);
   // A failure of the connection, with the lock that was asked for (may be empty).
   static error about(error why, std::string_view name);
   static bool is_unknown_script(std::string_view frames) noexcept {
@@ -145,16 +153,16 @@ class connections {
   }
 
  private:
-  explicit connections(const settings& how);
+  connections(const settings& how, transport over, std::unique_ptr<net::reactor> own);
 
-  // Somebody asks; and has an answer, or none. The caller writes that it asked and then reads whether a look is
-  // planned; the driver writes that none is and then reads whether anybody has asked (look()). One of the two must see
-  // the other, or a silent connection is never looked at: so all four are sequentially consistent.
-  void begin(lane& over) {
+  // A call begins; and ends, answered or not. The caller writes that it asked and then reads whether a look is
+  // planned; the reactor writes that none is and then reads whether a caller has asked (look()). One of the two must
+  // see the other, or a silent connection is never looked at: so all four are sequentially consistent.
+  void begin(tracked_channel& over) {
     over.ask();
     if (!looks_.load() && !looks_.exchange(true)) look_later();
   }
-  void finish(lane& over, bool unanswered) {
+  void finish(tracked_channel& over, bool unanswered) {
     over.ended();
     if (unanswered) suspect();
   }
@@ -162,11 +170,11 @@ class connections {
   template <class Finish>
   class posted;
   class probe;
-  class arrival;
-  void came_up(lane* which);
-  void compare(lane& commands, lane& older);
-  void leave_replica(lane& found, std::uint64_t generation);
-  std::vector<lane*> lanes() const;
+  class up_listener;
+  void came_up(tracked_channel* which);
+  void compare(tracked_channel& commands, tracked_channel& older);
+  void leave_replica(tracked_channel& found, std::uint64_t generation);
+  std::vector<tracked_channel*> all_channels() const;
   void look_later();
   void look();
   void suspect();
@@ -175,22 +183,26 @@ class connections {
   const settings how_;
   const std::string url_;
   const pid_t process_ = getpid();
-  std::unique_ptr<net::reactor> reactor_;
+  const transport over_;
+  const std::unique_ptr<net::reactor> own_reactor_;  // null: it is shared
+  net::reactor& reactor_;
+  // Of the reactor's thread: false when we are closed. What is posted has a share in it, because a reactor that is not
+  // ours may run that later.
+  const std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);
   std::atomic<bool> looks_{false};     // a look at the connections is planned
   std::atomic<bool> suspects_{false};  // all are being probed, or about to be
-  bool closed_ = false;                // this and the next one of the driver's thread
-  std::size_t probes_ = 0;             // unanswered ones
+  std::size_t probes_ = 0;             // unanswered ones; of the reactor's thread
   std::string topic_;                  // as stream_setup
-  std::vector<std::unique_ptr<arrival>> arrivals_;
-  std::vector<std::unique_ptr<lane>> channels_;
-  std::unique_ptr<lane> stream_;
+  std::vector<std::unique_ptr<up_listener>> up_listeners_;
+  std::vector<std::unique_ptr<tracked_channel>> channels_;
+  std::unique_ptr<tracked_channel> stream_;
 };
 
 // A command that was sent without waiting. Sent again, whole, when the server does not know its script.
 class connections::pending_reply : private net::reply_handler {
  protected:
   // All of them stay alive until on_answer().
-  pending_reply(connections& from, lane& on, command& what, const call& limits,
+  pending_reply(connections& from, tracked_channel& on, command& what, const call& limits,
                 std::string_view name) noexcept
       : connections_(from), on_(on), what_(what), limits_(limits), name_(name) {}
   ~pending_reply() = default;
@@ -204,7 +216,7 @@ class connections::pending_reply : private net::reply_handler {
   void on_reply(result<std::string_view> frames) noexcept final;
 
   connections& connections_;
-  lane& on_;
+  tracked_channel& on_;
   command& what_;
   const call& limits_;
   const std::string_view name_;
@@ -213,8 +225,8 @@ class connections::pending_reply : private net::reply_handler {
 template <class Finish>
 class connections::posted final : public pending_reply {
  public:
-  posted(connections& from, lane& on, command what, const call& limits, std::string_view name,
-         Finish then)
+  posted(connections& from, tracked_channel& on, command what, const call& limits,
+         std::string_view name, Finish then)
       : pending_reply(from, on, what_, limits_, name),
         what_(std::move(what)),
         limits_(limits),
@@ -233,15 +245,15 @@ class connections::posted final : public pending_reply {
 };
 
 template <class Finish>
-void connections::post(lane& over, command what, const call& limits, std::string_view name,
-                       Finish finish, sends when) noexcept {
+void connections::post(tracked_channel& over, command what, const call& limits,
+                       std::string_view name, Finish finish, sends when) noexcept {
   (new posted<Finish>{*this, over, std::move(what), limits, name, std::move(finish)})->start(when);
 }
 
 class connections::asking final : private pending_reply {
  public:
-  asking(connections& in, lane& over, command& what, std::string_view name, const invocation& how,
-         sends when) noexcept
+  asking(connections& in, tracked_channel& over, command& what, std::string_view name,
+         const invocation& how, sends when) noexcept
       : pending_reply(in, over, what, how.limits, name), blocks_(how.blocks), when_(when) {}
   bool await_ready() {
     if (blocks_) got_.emplace(run());
@@ -264,17 +276,18 @@ class connections::asking final : private pending_reply {
   std::optional<result<answer>> got_{};
 };
 
-inline connections::asking connections::ask(lane& over, command& what, std::string_view name,
-                                            const invocation& how, sends when) noexcept {
+inline connections::asking connections::ask(tracked_channel& over, command& what,
+                                            std::string_view name, const invocation& how,
+                                            sends when) noexcept {
   return asking{*this, over, what, name, how, when};
 }
 
 class connections::passing {
  public:
-  passing(connections& in, std::set<lane*> over, const invocation& how)
+  passing(connections& in, std::set<tracked_channel*> over, const invocation& how)
       : in_(in), over_(std::move(over)), how_(how), left_(over_.size() + 1) {}
   bool await_ready() {
-    if (how_.blocks && begin()) bed_.wait(steady_time::max());
+    if (how_.blocks && begin()) parker_.wait(steady_time::max());
     return how_.blocks;
   }
   void await_suspend(std::coroutine_handle<> caller) {
@@ -289,15 +302,16 @@ class connections::passing {
   bool begin();
 
   connections& in_;
-  const std::set<lane*> over_;
+  const std::set<tracked_channel*> over_;
   const invocation& how_;
   std::atomic<std::size_t> left_;  // unanswered ones, and begin()
   std::atomic<bool> failed_{false};
   std::coroutine_handle<> caller_{};
-  support::parker bed_;
+  support::parker parker_;
 };
 
-inline connections::passing connections::pass(std::set<lane*> over, const invocation& how) {
+inline connections::passing connections::pass(std::set<tracked_channel*> over,
+                                              const invocation& how) {
   return passing{*this, std::move(over), how};
 }
 

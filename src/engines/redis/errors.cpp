@@ -10,8 +10,6 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-namespace resp = net::resp;
-
 struct reply_kind {
   std::string_view prefix;
   errc code;

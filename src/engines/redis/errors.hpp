@@ -1,7 +1,7 @@
 // Error replies of a server as our errors.
 #pragma once
 
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 
 #include <holdfast/result.hpp>
 
@@ -14,7 +14,7 @@ error reply_error(std::string_view reply, std::string_view name, std::string_vie
 // The same for an answer to a login, which may repeat a password: only words that we know are shown.
 error login_error(std::string_view reply, std::string_view store);
 // It is the error of a server that is a replica, as the answer to a command or to a script that writes.
-bool is_replica(const net::resp::value& reply);
+bool is_replica(const resp::value& reply);
 // The reply is not of the kind that the request asks for.
 error unexpected_reply(std::string_view name, std::string_view store);
 

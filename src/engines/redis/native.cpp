@@ -14,7 +14,7 @@ namespace holdfast::engines::redis {
 namespace {
 
 using namespace std::chrono_literals;
-using net::resp::value;
+using resp::value;
 
 capabilities describe(const settings& how) {
   capabilities caps;
@@ -86,8 +86,8 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   // First listen, then say that we are not gone: from then on no waiter can find us absent without it being true.
   connections::stream_setup stream;
   stream.listener = self.get();
-  net::resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
-  net::resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
+  resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
+  resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
   stream.replies = 1;
   stream.topic = self->key('c', self->client_);
   auto opened = connections::start(how);
@@ -178,8 +178,8 @@ operation<std::vector<grant>> native::do_enter_all(std::span<const request> asks
 }
 
 // One script takes all names, over one connection; but releases of them may be under way on the others.
-std::set<lane*> native::releasing(std::span<const request> asks) const {
-  std::set<lane*> out;
+std::set<tracked_channel*> native::releasing(std::span<const request> asks) const {
+  std::set<tracked_channel*> out;
   if (releases_sent_.load(std::memory_order_relaxed) == 0) return out;
   for (const auto& ask : asks) out.insert(&connections_->of(ask.name));
   return out;
@@ -267,7 +267,7 @@ operation<grant> native::do_downgrade(const grant& held, lock_mode to, invocatio
 // ---- messages
 
 void native::on_push(std::string_view frame) noexcept {
-  const auto push = net::resp::take(frame);
+  const auto push = resp::take(frame);
   if (!push || push->items.size() != 3 || push->items[0].text != "message") return;
   on_message(push->items[2].text);
 }

@@ -97,7 +97,7 @@ class native final : public remote_engine, private net::channel_listener {
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
   command inspect_command(std::string_view name) const;
   result<lock_info> read_inspected(const result<answer>& got, std::string_view name) const;
-  std::optional<lock_info> read_info(const net::resp::value& got, std::string_view name) const;
+  std::optional<lock_info> read_info(const resp::value& got, std::string_view name) const;
 
   // A grant whose ttl the store counts from `from` on, made or asked about in this session.
   grant make_grant(std::string_view name, const owner_id& owner, lock_mode mode,
@@ -118,7 +118,7 @@ class native final : public remote_engine, private net::channel_listener {
 
   operation<entered> undo(const request& ask, error why, invocation how);
   // On which connections releases of these names may be under way.
-  std::set<lane*> releasing(std::span<const request> asks) const;
+  std::set<tracked_channel*> releasing(std::span<const request> asks) const;
   result<entered> read_settled(const result<answer>& got, const request& ask, const sending& sent);
   result<answer> unless_refused(result<answer> got, std::string_view name) const;
   bool enough_replicas(const answer& got) const;

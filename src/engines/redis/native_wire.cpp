@@ -12,7 +12,7 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-using net::resp::value;
+using resp::value;
 using std::chrono::milliseconds;
 
 // Rounded up: a grant must not end before it was asked to.

@@ -59,8 +59,8 @@ class redisson final : public compat_layout {
   command count_command(const counter_request& ask) const;
   command give_back(lock_mode mode, std::string_view name, const owner_id& owner,
                     std::uint64_t weight) const;
-  lock_info read_info(const net::resp::value& got, std::string_view name) const override;
-  void read_permits(const std::vector<net::resp::value>& pairs, fencing_token last,
+  lock_info read_info(const resp::value& got, std::string_view name) const override;
+  void read_permits(const std::vector<resp::value>& pairs, fencing_token last,
                     lock_info& into) const;
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
 

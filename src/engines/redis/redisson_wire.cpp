@@ -12,7 +12,7 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-using net::resp::value;
+using resp::value;
 using std::chrono::milliseconds;
 
 constexpr std::uint64_t most_at_once = 65'536;

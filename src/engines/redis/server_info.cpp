@@ -9,7 +9,6 @@ namespace holdfast::engines::redis {
 
 namespace {
 
-namespace resp = net::resp;
 using resp::value;
 using words = std::vector<std::string>;
 

@@ -144,7 +144,7 @@ command setnx::revoke_command(std::string_view name) const {
 // ---- answers
 
 // The owner is all that the store knows. What is not one of ours is shown as it is, as the label.
-lock_info setnx::read_info(const net::resp::value& got, std::string_view name) const {
+lock_info setnx::read_info(const resp::value& got, std::string_view name) const {
   lock_info out;
   out.name = name;
   out.capacity = rw_capacity;

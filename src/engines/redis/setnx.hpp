@@ -31,7 +31,7 @@ class setnx final : public compat_layout {
   command renew_command(std::span<const renewal> batch) const override;
   command inspect_command(std::string_view name) const override;
   command revoke_command(std::string_view name) const override;
-  lock_info read_info(const net::resp::value& got, std::string_view name) const override;
+  lock_info read_info(const resp::value& got, std::string_view name) const override;
   std::uint64_t heard(const request&) const override { return 0; }
   nanoseconds patience(std::optional<nanoseconds> left) const override;
 

@@ -27,11 +27,11 @@ void subscriptions::listen(std::string name, std::uint64_t id, std::uint64_t see
   bool begins = false;
   {
     const std::lock_guard lock{guard_};
-    auto& one = channels_[name];
+    auto& entry = channels_[name];
     count_.store(channels_.size(), std::memory_order_release);
-    one.waiters.insert(id);
-    one.used_at = std::chrono::steady_clock::now();
-    begins = one.is == state::none;
+    entry.waiters.insert(id);
+    entry.used_at = std::chrono::steady_clock::now();
+    begins = entry.is == state::none;
   }
   // First be ready to be woken, then see whether there is a reason already.
   waits_.for_grant(id, limits,
@@ -40,7 +40,10 @@ void subscriptions::listen(std::string name, std::uint64_t id, std::uint64_t see
                      if (failure) return done(std::move(*failure));
                      done({});
                    });
-  if (begins) connections_.driver().post([this, name] { begin(name); });
+  if (begins)
+    connections_.driver().post([this, open = is_open_, name] {
+      if (*open) begin(name);
+    });
   const auto now = heard(name);
   if (now != 0 && now != seen) waits_.look_again(id);
 }
@@ -53,10 +56,10 @@ std::optional<error> subscriptions::stop_waiting(const std::string& name, std::u
     const std::lock_guard lock{guard_};
     const auto at = channels_.find(name);
     if (at == channels_.end()) return std::nullopt;
-    auto& one = at->second;
-    one.waiters.erase(id);
-    if (one.is == state::none) failure = one.failure;
-    unused = one.waiters.empty() && !std::exchange(one.is_checked, true);
+    auto& entry = at->second;
+    entry.waiters.erase(id);
+    if (entry.is == state::none) failure = entry.failure;
+    unused = entry.waiters.empty() && !std::exchange(entry.is_checked, true);
   }
   if (unused) check_later(name);
   return failure;
@@ -75,7 +78,7 @@ void subscriptions::wake_all(const std::string& name, const std::function<void(c
   for (const auto id : ids) waits_.look_again(id);
 }
 
-// ---- on the driver's thread
+// ---- on the reactor's thread
 
 // SUBSCRIBE is answered by a message, or by an error in the place of an answer; PING behind it is always answered. So
 // the answer to PING says that the server has done it, and an error that one answer too many is on its way.
@@ -89,12 +92,12 @@ class subscriptions::asked final : public net::reply_handler {
     const auto then = std::move(then_);
     auto& in = in_;
     delete this;
-    if (!frames)  // whatever was sent, it is repeated when somebody waits again
+    if (!frames)  // whatever was sent, it is repeated for the next waiter
       return then(error{errc::unavailable, frames.error().message()});
     const auto got =
         in.connections_.read(*frames, command({"PING"}), {}, in.connections_.stream(), 0);
     if (got) return then(std::nullopt);
-    if (!in.closed_) in.connections_.stream().drop(got.error());
+    if (*in.is_open_) in.connections_.stream().drop(got.error());
     then(got.error());
   }
   subscriptions& in_;
@@ -104,8 +107,8 @@ class subscriptions::asked final : public net::reply_handler {
 void subscriptions::send(std::string_view verb, const std::string& name,
                          std::function<void(std::optional<error>)> then) {
   std::string request;
-  net::resp::append_command(request, {verb, name});
-  net::resp::append_command(request, {"PING"});
+  resp::append_command(request, {verb, name});
+  resp::append_command(request, {"PING"});
   const net::limits until{std::chrono::steady_clock::now() + longest_answer, {}};
   connections_.stream().send(request, 1, until, *new asked{*this, std::move(then)});
 }
@@ -113,14 +116,13 @@ void subscriptions::send(std::string_view verb, const std::string& name,
 void subscriptions::close() {
   support::parker told;
   connections_.driver().post([this, &told] {
-    closed_ = true;
+    *is_open_ = false;
     told.set(1);
   });
   told.wait(steady_time::max());
 }
 
 void subscriptions::begin(const std::string& name) {
-  if (closed_) return;
   {
     const std::lock_guard lock{guard_};
     const auto at = channels_.find(name);
@@ -129,33 +131,34 @@ void subscriptions::begin(const std::string& name) {
     at->second.failure.reset();
   }
   send("SUBSCRIBE", name, [this, name](const std::optional<error>& failure) {
-    wake_all(name, [&failure](channel& one) {
-      one.is = failure ? state::none : state::confirmed;
-      one.failure = failure;
+    wake_all(name, [&failure](channel& entry) {
+      entry.is = failure ? state::none : state::confirmed;
+      entry.failure = failure;
     });
   });
 }
 
 void subscriptions::check_later(const std::string& name) {
   connections_.driver().at(std::chrono::steady_clock::now() + kept_unused,
-                           [this, name] { check(name); });
+                           [this, open = is_open_, name] {
+                             if (*open) check(name);
+                           });
 }
 
 // Is it still wanted? The last waiter to go has this looked at, once.
 void subscriptions::check(const std::string& name) {
-  if (closed_) return;
   bool again = false;
   {
     const std::lock_guard lock{guard_};
     const auto at = channels_.find(name);
     if (at == channels_.end()) return;
-    auto& one = at->second;
-    const auto unused_for = std::chrono::steady_clock::now() - one.used_at;
-    again = one.is == state::asking || unused_for < kept_unused;
-    one.is_checked = one.waiters.empty() && again;
-    if (!one.waiters.empty()) return;
+    auto& entry = at->second;
+    const auto unused_for = std::chrono::steady_clock::now() - entry.used_at;
+    again = entry.is == state::asking || unused_for < kept_unused;
+    entry.is_checked = entry.waiters.empty() && again;
+    if (!entry.waiters.empty()) return;
     if (!again) {
-      const bool listened = one.is == state::confirmed;
+      const bool listened = entry.is == state::confirmed;
       channels_.erase(at);
       count_.store(channels_.size(), std::memory_order_release);
       if (!listened) return;
@@ -166,7 +169,7 @@ void subscriptions::check(const std::string& name) {
 }
 
 void subscriptions::on_push(std::string_view frame) {
-  const auto push = net::resp::take(frame);
+  const auto push = resp::take(frame);
   if (!push || push->items.size() != 3 || push->items[0].text != "message") return;
   wake_all(std::string{push->items[1].text}, [](const channel&) {});
 }
@@ -174,8 +177,8 @@ void subscriptions::on_push(std::string_view frame) {
 void subscriptions::on_down() {
   {
     const std::lock_guard lock{guard_};
-    for (auto& [name, one] : channels_)
-      if (one.is == state::confirmed) one.is = state::none;
+    for (auto& [name, entry] : channels_)
+      if (entry.is == state::confirmed) entry.is = state::none;
   }
   waits_.look_again_all();
 }

@@ -1,12 +1,12 @@
-// Channels that are listened to for as long as somebody waits for their messages, over the stream connection.
+// Channels that are listened to for as long as a client waits for their messages, over the stream connection.
 //
 // The order that loses no message: ask the store (busy), listen, ask again once the server has confirmed that it will
-// tell us, then wait. Whoever asks notes how much was heard() before; listen() returns at once when more was heard
-// since, or when listening has only begun. A channel is let go a second after the last one has stopped waiting, so
-// waiters that come and go cost nothing. When the connection is lost everybody is woken, and whoever still wants to
-// wait listens anew.
+// tell us, then wait. The caller notes how much was heard() before; listen() returns at once when more was heard
+// since, or when listening has only begun. A channel is let go a second after its last waiter has gone, so
+// waiters that come and go cost nothing. When the connection is lost all waiters are woken, and those that still want
+// to wait listen anew.
 //
-// Thread-safe. The subscriptions themselves are changed on the driver's thread only, so the server sees the changes
+// Thread-safe. The subscriptions themselves are changed on the reactor's thread only, so the server sees the changes
 // in the order in which they were made here.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -38,7 +39,7 @@ class subscriptions {
   void listen(std::string channel, std::uint64_t id, std::uint64_t seen, const call& limits,
               wake done);
 
-  // From then on nothing is sent. Not on the driver's thread.
+  // From then on nothing is sent. Not on the reactor's thread.
   void close();
 
   // From the stream's listener.
@@ -67,7 +68,8 @@ class subscriptions {
 
   connections& connections_;
   waits& waits_;
-  bool closed_ = false;  // of the driver's thread
+  // Of the reactor's thread: false after close(). What is posted has a share in it.
+  const std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);
   mutable std::mutex guard_;
   std::uint64_t last_heard_ = 0;  // of all channels, so that no count comes back
   std::map<std::string, channel, std::less<>> channels_;

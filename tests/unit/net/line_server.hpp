@@ -175,7 +175,6 @@ class line_framing final : public net::framing {
     if (end == std::string_view::npos) return frame{};
     return frame{.length = end + 1, .push = bytes.starts_with('!')};
   }
-  void reset() noexcept override {}
 };
 
 inline net::channel_options to_port(std::uint16_t port) {

@@ -337,7 +337,7 @@ TEST(net_stream, writing_to_a_peer_that_is_gone_is_a_failure_and_no_signal) {
     auto io =
         std::move(stream::open(where, (*net::endpoints_without_lookup(where))->front())).value();
     ASSERT_EQ(drive(*io, [&] { return io->advance(); }).what, io_result::kind::done);
-    io->shut();
+    io->shutdown();
     EXPECT_TRUE(wait_until([&] {
       const auto sent = io->write("hello\n");
       return sent.what == io_result::kind::failed || sent.what == io_result::kind::closed;

@@ -1,5 +1,5 @@
 // What the server says, and what it means.
-#include "grpc/session.hpp"
+#include "grpc/codec.hpp"
 
 #include "grpc/octets.hpp"
 #include "support/text.hpp"
@@ -20,29 +20,30 @@ constexpr std::size_t most_pings = 1000;
 
 // ---- Answers ---------------------------------------------------------------------------------------------------
 
-std::optional<error> session::feed(std::string_view bytes) {
+std::optional<error> codec::feed(std::string_view bytes) {
   drained_ = false;
-  complaint_.clear();
+  nghttp2_error_.clear();
   const auto taken = nghttp2_session_mem_recv(inner_.get(), raw(bytes), bytes.size());
   if (taken < 0) {
-    return broken(complaint_.empty() ? nghttp2_strerror(static_cast<int>(taken)) : complaint_);
+    return broken(nghttp2_error_.empty() ? nghttp2_strerror(static_cast<int>(taken))
+                                         : nghttp2_error_);
   }
   if (pings_.size() >= most_pings) return broken("a flood of pings");
   // A rule that was broken shows when nghttp2 has said so: GOAWAY, and no more reading.
   if (nghttp2_session_want_write(inner_.get()) != 0) drain(ready_);
   if (!over_ && nghttp2_session_want_read(inner_.get()) != 0) return std::nullopt;
   // No more reading: one side has said that this is the end.
-  if (leaving_ && !over_)
+  if (going_away_ && !over_)
     return error{errc::unavailable,
-                 fmt::format("{} closed the connection ({})", options_.server, leaving_reason_)};
-  return broken(complaint_.empty() ? "it broke a rule of the protocol" : complaint_);
+                 fmt::format("{} closed the connection ({})", options_.server, goaway_reason_)};
+  return broken(nghttp2_error_.empty() ? "it broke a rule of the protocol" : nghttp2_error_);
 }
 
-error session::broken(std::string_view why) const {
+error codec::broken(std::string_view why) const {
   return {errc::protocol, fmt::format("{} sent what is not HTTP/2 ({})", options_.server, why)};
 }
 
-void session::take_header(exchange& of, std::string_view name, std::string_view value) {
+void codec::take_header(exchange& of, std::string_view name, std::string_view value) {
   of.header_bytes += name.size() + value.size() + 32;
   if (of.header_bytes > most_header_bytes) {
     return reject(of, {errc::protocol, fmt::format("{} sent more than {} KiB of header fields",
@@ -67,8 +68,8 @@ void session::take_header(exchange& of, std::string_view name, std::string_view 
   }
 }
 
-void session::take_data(exchange& of, std::string_view bytes) {
-  if (of.http_status != 200 || !of.is_grpc) return;  // somebody's error page
+void codec::take_data(exchange& of, std::string_view bytes) {
+  if (of.http_status != 200 || !of.is_grpc) return;  // an error page of another kind of server
   while (!bytes.empty()) {
     const auto whole = of.reader.feed(bytes, options_.largest_message);
     if (!whole)
@@ -85,7 +86,7 @@ void session::take_data(exchange& of, std::string_view bytes) {
   }
 }
 
-void session::take_frame(const nghttp2_frame& frame) {
+void codec::take_frame(const nghttp2_frame& frame) {
   switch (frame.hd.type) {
     case NGHTTP2_SETTINGS:
       greeted_ = true;
@@ -96,9 +97,9 @@ void session::take_frame(const nghttp2_frame& frame) {
       break;
     case NGHTTP2_GOAWAY: {
       const auto why = view(frame.goaway.opaque_data, frame.goaway.opaque_data_len);
-      leaving_ = true;
-      leaving_reason_ = fmt::format("GOAWAY, {}", nghttp2_http2_strerror(frame.goaway.error_code));
-      if (!why.empty()) leaving_reason_ += ", " + support::quoted(why);
+      going_away_ = true;
+      goaway_reason_ = fmt::format("GOAWAY, {}", nghttp2_http2_strerror(frame.goaway.error_code));
+      if (!why.empty()) goaway_reason_ += ", " + support::quoted(why);
       break;
     }
     case NGHTTP2_HEADERS:
@@ -107,7 +108,7 @@ void session::take_frame(const nghttp2_frame& frame) {
       if ((frame.hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) break;
       if (auto* const which = find(frame.hd.stream_id)) {
         judge(*which);
-        // The server has ended it before we have: nobody is interested in the rest.
+        // The server has ended it before we have: the rest has no reader.
         if (!which->left)
           nghttp2_submit_rst_stream(inner_.get(), NGHTTP2_FLAG_NONE, which->id, NGHTTP2_NO_ERROR);
         finish(*which);
@@ -118,7 +119,7 @@ void session::take_frame(const nghttp2_frame& frame) {
   }
 }
 
-void session::judge(exchange& which) const {
+void codec::judge(exchange& which) const {
   const auto wrong = [&](std::string why) {
     which.failure = error{errc::protocol, fmt::format("{} {}", options_.server, why)};
   };
@@ -141,13 +142,14 @@ void session::judge(exchange& which) const {
 }
 
 // The stream was closed before its answer was complete.
-void session::take_end(exchange& of, std::uint32_t code) {
+void codec::take_end(exchange& of, std::uint32_t code) {
   const auto& server = options_.server;
   if (code == NGHTTP2_REFUSED_STREAM) {
     return fail(
-        of, {errc::unavailable,
-             leaving_ ? fmt::format("{} did not process the request ({})", server, leaving_reason_)
-                      : fmt::format("{} refused the request without processing it", server)});
+        of,
+        {errc::unavailable,
+         going_away_ ? fmt::format("{} did not process the request ({})", server, goaway_reason_)
+                     : fmt::format("{} refused the request without processing it", server)});
   }
   fail(of, {of.left || of.is_stream ? errc::outcome_unknown : errc::unavailable,
             fmt::format("{} broke the request off ({})", server, nghttp2_http2_strerror(code))});
@@ -155,41 +157,41 @@ void session::take_end(exchange& of, std::uint32_t code) {
 
 // ---- Which are open --------------------------------------------------------------------------------------------
 
-exchange* session::find(std::int32_t id) const noexcept {
+exchange* codec::find(std::int32_t id) const noexcept {
   return static_cast<exchange*>(nghttp2_session_get_stream_user_data(inner_.get(), id));
 }
 
-void session::link(exchange& what) noexcept {
+void codec::link(exchange& what) noexcept {
   what.previous = nullptr;
   what.next = first_;
   if (first_ != nullptr) first_->previous = &what;
   first_ = &what;
 }
 
-void session::unlink(exchange& what) noexcept {
+void codec::unlink(exchange& what) noexcept {
   if (what.next != nullptr) what.next->previous = what.previous;
   (what.previous != nullptr ? what.previous->next : first_) = what.next;
   what.previous = what.next = nullptr;
 }
 
-void session::forget(exchange& what) noexcept {
+void codec::forget(exchange& what) noexcept {
   nghttp2_session_set_stream_user_data(inner_.get(), what.id, nullptr);
   unlink(what);
   drained_ = false;
 }
 
-void session::finish(exchange& which) {
+void codec::finish(exchange& which) {
   forget(which);
   sink_.on_finished(which);
 }
 
-void session::fail(exchange& which, error why) {
+void codec::fail(exchange& which, error why) {
   which.failure = std::move(why);
   finish(which);
 }
 
 // We do not want the rest of it.
-void session::reject(exchange& which, error why) {
+void codec::reject(exchange& which, error why) {
   nghttp2_submit_rst_stream(inner_.get(), NGHTTP2_FLAG_NONE, which.id, NGHTTP2_CANCEL);
   fail(which, std::move(why));
 }

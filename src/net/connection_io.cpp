@@ -1,5 +1,5 @@
 // Writing and reading on a connection that is up.
-#include "net/conduit.hpp"
+#include "net/connection.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -30,92 +30,109 @@ std::uint32_t event_of(io_result::direction wanted) noexcept {
 
 }  // namespace
 
-one_more_call::one_more_call() noexcept { calls_in_flight.fetch_add(1, std::memory_order_relaxed); }
-one_more_call::~one_more_call() { calls_in_flight.fetch_sub(1, std::memory_order_relaxed); }
+counted_call::counted_call() noexcept { calls_in_flight.fetch_add(1, std::memory_order_relaxed); }
+counted_call::~counted_call() { calls_in_flight.fetch_sub(1, std::memory_order_relaxed); }
 
 // ---- Writing ---------------------------------------------------------------------------------------------------
 
 // REQUIRES: may_write(), or this goes on where the socket was full.
-void conduit::write_out(lock& locked) {
-  constexpr int most_rounds = 16;  // a caller has its own answer to read
+void connection::write_out(lock& locked) {
   writing_ = true;
-  blocked_on_ = 0;
-  tried_again();
+  protocol_events out;
+  if (std::exchange(blocked_on_, 0) != 0) protocol_->on_written(0, out);  // it is tried again
+  if (write_all(locked, out)) {
+    writing_ = false;
+    if (phase_ == phase::ready) protocol_->on_written(0, out);
+  }  // else the reactor goes on when the socket has room
+  after_writing(locked, out);
+}
+
+// False: the socket is full.
+bool connection::write_all(lock& locked, protocol_events& out) {
+  constexpr int most_rounds = 16;  // a caller has its own answer to read
   for (int round = 0;; ++round) {
     if (chunk_at_ == chunk_.size()) {
-      if (!has_unsent() || round >= most_rounds) break;
+      if (round >= most_rounds) {
+        post_flush();
+        return true;
+      }
       chunk_.clear();
-      pick_up(chunk_);
       chunk_at_ = 0;
-      if (chunk_.empty()) break;
+      protocol_->take_output(chunk_, out);
+      if (chunk_.empty()) return true;
     }
     locked.unlock();
     const auto sent = io_->write(std::string_view{chunk_}.substr(chunk_at_));
     locked.lock();
-    if (phase_ != phase::ready) break;
+    if (phase_ != phase::ready) return true;
     if (sent.what == io_result::kind::would_block) {
       // TLS may have sent a part of what it did not accept.
-      if (!io_->reads_ahead()) not_touched(chunk_.size() - chunk_at_);
+      if (!io_->reads_ahead()) protocol_->on_written(backlog(), out);
       blocked_on_ = event_of(sent.wanted);
       arm();
-      return;  // writing_ stays set: the reactor goes on
+      return false;
     }
     if (sent.what != io_result::kind::done) {
       write_failed(sent);
-      break;
+      return true;
     }
     chunk_at_ += sent.bytes;
   }
-  writing_ = false;
-  if (phase_ == phase::ready && has_unsent()) post_flush();
-  written(locked);
 }
 
-// What came up while somebody read or gave up: acknowledgements, cancellations.
-void conduit::write_owed(lock& locked) {
+// Calls that ended while their requests were taken: those without answers, and those that could not be sent.
+void connection::after_writing(lock& locked, protocol_events& out) {
+  wake_list woken;
+  apply(out, woken);
+  if (lead_ != nullptr && lead_->done) interrupt_leader();
+  wake_unlocked(locked, woken);
+}
+
+// What came up while a thread read or gave up: acknowledgements, cancellations.
+void connection::write_owed(lock& locked) {
   if (std::exchange(write_soon_, false) && may_write()) write_out(locked);
 }
 
-// The server's last words may still be there to be read ("too many clients"), so whoever reads finds the end.
-void conduit::write_failed(const io_result& how) {
+// The server's last words may still be there to be read ("too many clients"), so the reading thread finds the end.
+void connection::write_failed(const io_result& how) {
   shut_ = true;
   write_failure_ = how.what == io_result::kind::closed ? "it was closed" : how.why;
-  io_->shut();
-  if (reader_ == reader::nobody)
-    loop_.post(later<conduit>([](conduit& self) { self.read_pass(); }));
+  io_->shutdown();
+  if (reader_ == reader::none) loop_.post(later([](connection& self) { self.read_pass(); }));
 }
 
-void conduit::post_flush() {
+void connection::post_flush() {
   if (std::exchange(flush_posted_, true)) return;
-  loop_.post(later<conduit>([](conduit& self) { self.flush(); }));
+  loop_.post(later([](connection& self) { self.flush(); }));
 }
 
-void conduit::flush() noexcept {
+void connection::flush() noexcept {
   lock locked{guard_};
   flush_posted_ = false;
-  if (may_write() && has_unsent()) write_out(locked);
-  if (phase_ == phase::ready && reader_ == reader::nobody) watch_input();
+  if (may_write()) write_out(locked);
+  if (phase_ == phase::ready && reader_ == reader::none) watch_input();
 }
 
 // ---- Who reads -------------------------------------------------------------------------------------------------
 
-void conduit::take_lead(caller& who) {
+void connection::take_lead(blocked_call& call) {
   reader_ = reader::caller;
-  lead_ = &who;
+  lead_ = &call;
   if (std::exchange(reactor_reads_, false)) arm();
 }
 
-// A thread that waits anyway is the best reader; else the reactor, at once when it owes somebody an answer.
-void conduit::pass_lead(callers& woken) {
+// A thread that waits anyway is the best reader; else the reactor, at once when it owes a handler an answer.
+void connection::pass_lead(wake_list& woken) {
   lead_ = nullptr;
-  reader_ = reader::nobody;
+  reader_ = reader::none;
   if (phase_ != phase::ready) return;
-  if (auto* const next = settings_.keep_open ? nullptr : waiting_.take_newest()) {
+  if (auto* const next = settings_->keep_open ? nullptr : followers_.take_newest()) {
     take_lead(*next);
-    next->called = true;
+    next->wake_claimed = true;
     woken.push_back({next, look});
-    std::swap(woken.front(), woken.back());  // the answered ones can wait until somebody reads
-  } else if (settings_.keep_open || owes_urgently() || shut_) {
+    std::swap(woken.front(),
+              woken.back());  // the answered ones can wait until another thread reads
+  } else if (settings_->keep_open || protocol_->is_urgent() || shut_) {
     watch_input();
   } else {
     plan_tick();
@@ -123,34 +140,31 @@ void conduit::pass_lead(callers& woken) {
 }
 
 // One round: waits, reads, hands out.
-void conduit::lead(lock& locked, const caller& self, steady_time deadline) {
+void connection::lead(lock& locked, const blocked_call& self, steady_time deadline) {
   locked.unlock();
   const auto got = await_bytes(deadline);
-  if (got.what == io_result::kind::done) digest();
-  callers woken;
+  if (got.what == io_result::kind::done) protocol_->parse(read_buffer_.view());
+  wake_list woken;
   locked.lock();
   take_in(got, woken);
   write_owed(locked);
   if (self.done) pass_lead(woken);
-  if (woken.empty()) return;
-  locked.unlock();
-  wake(woken);
-  locked.lock();
+  wake_unlocked(locked, woken);
 }
 
-void conduit::read_pass() noexcept {
+void connection::read_pass() noexcept {
   constexpr int most_rounds = 8;  // then the others of the reactor have their turn
-  callers woken;
+  wake_list woken;
   {
     lock locked{guard_};
-    if (phase_ != phase::ready || reader_ != reader::nobody) return;
+    if (phase_ != phase::ready || reader_ != reader::none) return;
     reader_ = reader::reactor;
     reactor_reads_ = false;
     maybe_more_ = true;
     for (int round = 0; round < most_rounds && maybe_more_ && phase_ == phase::ready; ++round) {
       locked.unlock();
       const auto got = read_some();
-      if (got.what == io_result::kind::done) digest();
+      if (got.what == io_result::kind::done) protocol_->parse(read_buffer_.view());
       locked.lock();
       take_in(got, woken);
       write_owed(locked);
@@ -161,23 +175,23 @@ void conduit::read_pass() noexcept {
   deliver();
 }
 
-void conduit::watch_input() {
+void connection::watch_input() {
   if (maybe_more_ || shut_) {
-    loop_.post(later<conduit>([](conduit& self) { self.read_pass(); }));
+    loop_.post(later([](connection& self) { self.read_pass(); }));
   } else {
     reactor_reads_ = true;
     arm();
   }
 }
 
-void conduit::arm() noexcept {
+void connection::arm() noexcept {
   const auto wanted = blocked_on_ | (reactor_reads_ ? event_of(read_wants_) : 0U);
   if (wanted == armed_) return;
   armed_ = wanted;
   loop_.rearm(io_->descriptor(), watch_, wanted);
 }
 
-void conduit::on_ready_event(std::uint32_t events) noexcept {
+void connection::on_ready_event(std::uint32_t events) noexcept {
   constexpr std::uint32_t trouble = EPOLLERR | EPOLLHUP;
   bool read = false;
   {
@@ -196,23 +210,23 @@ void conduit::on_ready_event(std::uint32_t events) noexcept {
 
 // ---- Getting bytes ---------------------------------------------------------------------------------------------
 
-io_result conduit::read_some() {
-  const auto room = inbox_.room();
+io_result connection::read_some() {
+  const auto room = read_buffer_.room();
   if (room.empty())
-    return io_result::failure(fmt::format("an answer is longer than {} MiB", inbox::most >> 20U),
-                              errc::protocol);
+    return io_result::failure(
+        fmt::format("an answer is longer than {} MiB", read_buffer::most >> 20U), errc::protocol);
   auto got = io_->read(room);
   maybe_more_ = false;
   read_wants_ = got.wanted;
   if (got.what == io_result::kind::done) {
-    inbox_.filled(got.bytes);
+    read_buffer_.filled(got.bytes);
     maybe_more_ = io_->reads_ahead() || got.bytes == room.size();
   }
   return got;
 }
 
 // Of a leading caller. would_block: the deadline has passed, or something else is to be looked at.
-io_result conduit::await_bytes(steady_time deadline) {
+io_result connection::await_bytes(steady_time deadline) {
   if (maybe_more_) {
     auto got = read_some();
     if (got.what != io_result::kind::would_block) return got;
@@ -222,10 +236,10 @@ io_result conduit::await_bytes(steady_time deadline) {
   return read_some();
 }
 
-std::optional<io_result> conduit::spin_for_bytes(steady_time deadline) {
+std::optional<io_result> connection::spin_for_bytes(steady_time deadline) {
   const auto alone = [] { return calls_in_flight.load(std::memory_order_relaxed) == 1; };
-  if (settings_.spin <= nanoseconds::zero() || !several_cores()) return std::nullopt;
-  const auto end = std::min(deadline, std::chrono::steady_clock::now() + settings_.spin);
+  if (settings_->spin <= nanoseconds::zero() || !several_cores()) return std::nullopt;
+  const auto end = std::min(deadline, std::chrono::steady_clock::now() + settings_->spin);
   while (alone() && std::chrono::steady_clock::now() < end) {
     auto got = read_some();
     if (got.what != io_result::kind::would_block) return got;
@@ -233,7 +247,7 @@ std::optional<io_result> conduit::spin_for_bytes(steady_time deadline) {
   return std::nullopt;
 }
 
-void conduit::sleep_for_bytes(steady_time deadline) noexcept {
+void connection::sleep_for_bytes(steady_time deadline) noexcept {
   const auto events =
       static_cast<short>(read_wants_ == io_result::direction::write ? POLLOUT : POLLIN);
   pollfd ready[] = {{.fd = io_->descriptor(), .events = events, .revents = 0},
@@ -255,12 +269,14 @@ void conduit::sleep_for_bytes(steady_time deadline) noexcept {
 
 // ---- Handing out -----------------------------------------------------------------------------------------------
 
-void conduit::take_in(const io_result& got, callers& woken) {
+void connection::take_in(const io_result& got, wake_list& woken) {
   if (phase_ == phase::dead || got.what == io_result::kind::would_block) return;
-  const auto& server = settings_.description;
+  const auto& server = settings_->description;
   if (got.what == io_result::kind::done) {
     ++received_;
-    if (const auto wrong = distribute(woken)) fail_all(*wrong, woken);
+    protocol_events out;
+    read_buffer_.consume(protocol_->receive(read_buffer_.view(), out));
+    apply(out, woken);
   } else if (shut_) {
     fail_all(
         {errc::unavailable, fmt::format("the connection to {} broke ({})", server, write_failure_)},

@@ -4,17 +4,16 @@
 // taken only for bytes that have arrived. Anything that is not the protocol is an error, never undefined behaviour.
 #pragma once
 
-#include "net/channel.hpp"
-
 #include <holdfast/result.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace holdfast::net::resp {
+namespace holdfast::resp {
 
 struct caps {
   std::size_t frame = std::size_t{64} << 20U;  // bytes of one whole reply
@@ -48,16 +47,21 @@ struct value {
   bool is_error() const noexcept { return what == kind::error; }
 };
 
-// The value at the beginning of `bytes`, which are then advanced past it. `bytes` hold whole frames, as exchange()
-// hands them out; anything else is a protocol error.
+// The value at the beginning of `bytes`, which are then advanced past it. `bytes` hold whole frames, as a
+// frame_scanner cuts them; anything else is a protocol error.
 result<value> take(std::string_view& bytes, const caps& limits = {});
 
 // Cuts the byte stream into replies. Looks at every byte about once, however the network splits them.
-class resp_framing final : public framing {
+class frame_scanner {
  public:
-  explicit resp_framing(caps limits = {}) : limits_(limits) {}
-  result<frame> next(std::string_view bytes) override;
-  void reset() noexcept override;
+  struct frame {
+    std::size_t length = 0;  // 0: not complete yet
+    bool push = false;       // unasked for: not the reply to a command
+  };
+  explicit frame_scanner(caps limits = {}) : limits_(limits) {}
+  // The frame at the beginning of `bytes`; asked again with more bytes as long as it is incomplete.
+  result<frame> next(std::string_view bytes);
+  void reset() noexcept;
 
  private:
   caps limits_;
@@ -76,4 +80,4 @@ void append_head(std::string& to, std::size_t words);
 void append_word(std::string& to, std::string_view word);
 void append_word(std::string& to, std::int64_t number);
 
-}  // namespace holdfast::net::resp
+}  // namespace holdfast::resp

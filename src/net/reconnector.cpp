@@ -1,4 +1,4 @@
-#include "net/redial.hpp"
+#include "net/reconnector.hpp"
 
 #include "support/parker.hpp"
 
@@ -28,18 +28,29 @@ nanoseconds jittered(nanoseconds delay) {
 
 }  // namespace
 
-result<std::shared_ptr<conduit>> redial::current_conduit() {
+result<std::shared_ptr<connection>> reconnector::current() {
   std::lock_guard locked{guard_};
   if (current_) return current_;
   if (closed_.load())
-    return error{errc::unavailable, fmt::format("the channel to {} is closed", description_)};
+    return error{errc::unavailable,
+                 fmt::format("the channel to {} is closed", settings_->description)};
   if (std::chrono::steady_clock::now() < retry_at_) return last_;
-  current_ = make();
+  const auto serial = ++last_serial_;
+  current_ = std::make_shared<connection>(loop_, settings_, make_protocol(serial), weak_from_this(),
+                                          serial);
   loop_.post([made = current_] { made->open(); });
   return current_;
 }
 
-std::uint64_t redial::note_accepted(const conduit& which, int fd) noexcept {
+std::shared_ptr<connection> reconnector::find(std::uint32_t serial) noexcept {
+  std::lock_guard locked{guard_};
+  if (current_ && current_->serial() == serial) return current_;
+  const auto old = std::find_if(retired_.begin(), retired_.end(),
+                                [&](const auto& retired) { return retired->serial() == serial; });
+  return old == retired_.end() ? nullptr : *old;
+}
+
+std::uint64_t reconnector::note_accepted(const connection& which, int fd) noexcept {
   std::lock_guard locked{guard_};
   ++generations_;
   if (current_.get() != &which) return generations_;  // closed meanwhile; it will hear of that
@@ -49,11 +60,11 @@ std::uint64_t redial::note_accepted(const conduit& which, int fd) noexcept {
   return generations_;
 }
 
-void redial::note_lost(const conduit& which, const error& why) noexcept {
-  std::shared_ptr<conduit> gone;  // let go without the lock
+void reconnector::note_lost(const connection& which, const error& why) noexcept {
+  std::shared_ptr<connection> gone;  // let go without the lock
   std::lock_guard locked{guard_};
   const auto old = std::find_if(retired_.begin(), retired_.end(),
-                                [&](const auto& one) { return one.get() == &which; });
+                                [&](const auto& retired) { return retired.get() == &which; });
   if (old != retired_.end()) {
     gone = std::move(*old);
     retired_.erase(old);
@@ -62,14 +73,14 @@ void redial::note_lost(const conduit& which, const error& why) noexcept {
   gone = std::move(current_);
   plan_next(*gone);
   last_ = why;
-  if (!keep_open_ || closed_.load()) return;
+  if (!settings_->keep_open || closed_.load()) return;
   loop_.at(retry_at_, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) static_cast<void>(self->current_conduit());
+    if (const auto self = weak.lock()) static_cast<void>(self->current());
   });
 }
 
 // The current one is no more: when may the next one be tried?
-void redial::plan_next(const conduit& after) noexcept {
+void reconnector::plan_next(const connection& after) noexcept {
   const auto now = std::chrono::steady_clock::now();
   const bool was_up = generation_.exchange(0) != 0;
   const bool good = was_up && (after.answered() || now - up_since_ >= good_life);
@@ -78,16 +89,16 @@ void redial::plan_next(const conduit& after) noexcept {
   socket_.store(-1);
 }
 
-void redial::note_retired(const conduit& which) noexcept {
+void reconnector::note_retired(const connection& which) noexcept {
   std::lock_guard locked{guard_};
   if (current_.get() != &which) return;
   plan_next(which);
   retired_.push_back(std::move(current_));
 }
 
-void redial::close() noexcept {
+void reconnector::close() noexcept {
   closed_.store(true);
-  std::vector<std::shared_ptr<conduit>> last;
+  std::vector<std::shared_ptr<connection>> last;
   {
     std::lock_guard locked{guard_};
     last = std::move(retired_);
@@ -97,31 +108,32 @@ void redial::close() noexcept {
     generation_.store(0);
     socket_.store(-1);
   }
-  for (const auto& one : last)
-    one->lose({errc::unavailable, fmt::format("the channel to {} was closed", description_)});
+  for (const auto& ended : last)
+    ended->lose(
+        {errc::unavailable, fmt::format("the channel to {} was closed", settings_->description)});
   if (loop_.on_thread()) {
-    for (const auto& one : last) one->deliver();
+    for (const auto& ended : last) ended->deliver();
     return;
   }
-  // What was posted for this channel comes before this, so afterwards nobody is told anything any more.
+  // What was posted for this channel comes before this, so afterwards no callback of it runs any more.
   support::parker told;
   loop_.post([&told] { told.set(1); });
   told.wait(steady_time::max());
 }
 
-void redial::drop(const error& why) noexcept {
-  std::shared_ptr<conduit> which;
+void reconnector::drop(const error& why) noexcept {
+  std::shared_ptr<connection> which;
   {
     std::lock_guard locked{guard_};
     which = current_;
   }
   if (which)
     which->lose({errc::unavailable, fmt::format("the connection to {} was dropped ({})",
-                                                description_, why.message())});
+                                                settings_->description, why.message())});
 }
 
-std::uint64_t redial::received() noexcept {
-  std::shared_ptr<conduit> which;
+std::uint64_t reconnector::received() noexcept {
+  std::shared_ptr<connection> which;
   {
     std::lock_guard locked{guard_};
     which = current_;
@@ -129,25 +141,25 @@ std::uint64_t redial::received() noexcept {
   return which ? which->received() : 0;  // its own lock comes before ours
 }
 
-error redial::fork_refusal() const {
+error reconnector::fork_refusal() const {
   return {errc::misconfigured, fmt::format("the connection to {} was opened before fork() and is "
                                            "used in the child; open a new client "
                                            "after fork()",
-                                           description_)};
+                                           settings_->description)};
 }
 
-void redial::close_in_child() const noexcept {
+void reconnector::close_in_child() const noexcept {
   if (const int fd = socket_.load(); fd >= 0) ::close(fd);
 }
 
-std::optional<error> redial::refuse_on_reactor() const {
+std::optional<error> reconnector::refuse_on_reactor() const {
   if (!loop_.on_thread()) return std::nullopt;
   return error{
       errc::misconfigured,
       fmt::format(
           "a blocking call to {} was made on the thread that would have to answer it; use send() "
           "there",
-          description_)};
+          settings_->description)};
 }
 
 }  // namespace holdfast::net

@@ -1,4 +1,4 @@
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 
 #include "support/expect.hpp"
 
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace holdfast::net::resp {
+namespace holdfast::resp {
 namespace {
 
 using testing::fails_with;
@@ -195,7 +195,7 @@ value taken(std::string_view bytes) {
 TEST(resp, every_type_is_understood) {
   for (const auto& [wire, meaning] : samples()) {
     SCOPED_TRACE(wire);
-    resp_framing framing;
+    frame_scanner framing;
     const auto whole = framing.next(wire);
     ASSERT_TRUE(is_ok(whole));
     EXPECT_EQ(whole->length, wire.size());
@@ -208,10 +208,10 @@ TEST(resp, it_does_not_matter_where_the_network_splits) {
   for (const auto& [wire, meaning] : samples()) {
     SCOPED_TRACE(wire);
     const auto stream = wire + wire;
-    resp_framing byte_by_byte;
+    frame_scanner byte_by_byte;
     for (std::size_t split = 0; split < wire.size(); ++split) {
       EXPECT_EQ(byte_by_byte.next(std::string_view{wire}.substr(0, split)).value().length, 0U);
-      resp_framing in_two;
+      frame_scanner in_two;
       ASSERT_EQ(in_two.next(std::string_view{wire}.substr(0, split)).value().length, 0U);
       EXPECT_EQ(in_two.next(stream).value().length, wire.size()) << split;
       // The next frame begins afresh.
@@ -226,13 +226,13 @@ TEST(resp, it_does_not_matter_where_the_network_splits) {
 TEST(resp, what_is_not_the_protocol_is_refused_at_once) {
   for (const auto& wire : hostile()) {
     SCOPED_TRACE(wire);
-    resp_framing at_once;
+    frame_scanner at_once;
     EXPECT_TRUE(fails_with(at_once.next(wire), errc::protocol));
     auto bytes = std::string_view{wire};
     EXPECT_TRUE(fails_with(take(bytes), errc::protocol));
     EXPECT_EQ(bytes, wire);
 
-    resp_framing byte_by_byte;
+    frame_scanner byte_by_byte;
     bool refused = false;
     for (std::size_t size = 1; size <= wire.size() && !refused; ++size) {
       const auto outcome = byte_by_byte.next(std::string_view{wire}.substr(0, size));
@@ -244,7 +244,7 @@ TEST(resp, what_is_not_the_protocol_is_refused_at_once) {
 }
 
 TEST(resp, a_fresh_connection_forgets_the_frame_before) {
-  resp_framing framing;
+  frame_scanner framing;
   ASSERT_EQ(framing.next("*2\r\n*1\r\n$3\r\nab").value().length, 0U);
   framing.reset();
   const auto first = framing.next(":1\r\n").value();
@@ -264,12 +264,12 @@ TEST(resp, values_are_taken_one_after_the_other) {
 TEST(resp, limits_are_those_of_the_caller) {
   const caps small{.frame = 16, .elements = 4, .depth = 2};
   const auto refuses = [&small](std::string_view wire) {
-    resp_framing framing{small};
+    frame_scanner framing{small};
     auto bytes = wire;
     return !framing.next(wire) && !take(bytes, small);
   };
   const auto accepts = [&small](std::string_view wire) {
-    resp_framing framing{small};
+    frame_scanner framing{small};
     const auto whole = framing.next(wire);
     auto bytes = wire;
     return whole && whole->length == wire.size() && take(bytes, small) && bytes.empty();
@@ -292,7 +292,7 @@ TEST(resp, a_frame_of_the_largest_size_is_no_overflow) {
   const caps none{.frame = most, .elements = most, .depth = 8};
   for (const auto* wire : {"$18446744073709551615\r\na", "*18446744073709551615\r\n:1\r\n",
                            "%9223372036854775807\r\n:1\r\n"}) {
-    resp_framing framing{none};
+    frame_scanner framing{none};
     static_cast<void>(framing.next(wire));
     std::string_view bytes = wire;
     EXPECT_FALSE(take(bytes, none)) << wire;
@@ -304,7 +304,7 @@ TEST(resp, a_command_is_read_back_as_it_was_written) {
   for (int byte = 0; byte < 256; ++byte) every += static_cast<char>(byte);
   std::string wire;
   append_command(wire, {"SET", every, "", "\r\n", "$-1\r\n"});
-  resp_framing framing;
+  frame_scanner framing;
   EXPECT_EQ(framing.next(wire).value().length, wire.size());
   const auto command = taken(wire);
   ASSERT_EQ(command.items.size(), 5U);
@@ -330,4 +330,4 @@ TEST(resp, a_command_can_be_written_word_by_word) {
 }
 
 }  // namespace
-}  // namespace holdfast::net::resp
+}  // namespace holdfast::resp

@@ -1,4 +1,4 @@
-#include "grpc/session.hpp"
+#include "grpc/codec.hpp"
 
 #include "grpc/octets.hpp"
 
@@ -25,8 +25,8 @@ nghttp2_nv field(std::string_view name, std::string_view value, unsigned flags) 
 
 // ---- What nghttp2 calls ----------------------------------------------------------------------------------------
 
-struct session::callbacks {
-  static session& of(void* user) noexcept { return *static_cast<session*>(user); }
+struct codec::callbacks {
+  static codec& of(void* user) noexcept { return *static_cast<codec*>(user); }
 
   static int header(nghttp2_session*, const nghttp2_frame* frame, const std::uint8_t* name,
                     std::size_t name_length, const std::uint8_t* value, std::size_t value_length,
@@ -62,14 +62,14 @@ struct session::callbacks {
     auto& self = of(user);
     if (frame->hd.type != NGHTTP2_HEADERS || self.over_) return 0;
     // nghttp2 does not know this stream yet, so neither does find().
-    for (auto* one = self.first_; one != nullptr; one = one->next) {
-      if (one->id != frame->hd.stream_id) continue;
-      self.fail(*one,
+    for (auto* open = self.first_; open != nullptr; open = open->next) {
+      if (open->id != frame->hd.stream_id) continue;
+      self.fail(*open,
                 {errc::unavailable,
-                 self.leaving_ ? fmt::format("{} takes no more requests on this connection ({})",
-                                             self.options_.server, self.leaving_reason_)
-                               : fmt::format("nothing was sent to {}: {}", self.options_.server,
-                                             nghttp2_strerror(code))});
+                 self.going_away_ ? fmt::format("{} takes no more requests on this connection ({})",
+                                                self.options_.server, self.goaway_reason_)
+                                  : fmt::format("nothing was sent to {}: {}", self.options_.server,
+                                                nghttp2_strerror(code))});
       break;
     }
     return 0;
@@ -89,8 +89,9 @@ struct session::callbacks {
     return 0;
   }
 
-  static int complaint(nghttp2_session*, int, const char* text, std::size_t length, void* user) {
-    of(user).complaint_.assign(text, length);
+  static int nghttp2_error(nghttp2_session*, int, const char* text, std::size_t length,
+                           void* user) {
+    of(user).nghttp2_error_.assign(text, length);
     return 0;
   }
 
@@ -136,7 +137,7 @@ struct session::callbacks {
     return static_cast<ssize_t>(count);
   }
 
-  // Made once and never freed, for all sessions.
+  // Made once and never freed, for all codecs.
   static const nghttp2_session_callbacks* all() {
     static const nghttp2_session_callbacks* const table = [] {
       nghttp2_session_callbacks* made = nullptr;
@@ -148,7 +149,7 @@ struct session::callbacks {
       nghttp2_session_callbacks_set_on_frame_send_callback(made, sent);
       nghttp2_session_callbacks_set_on_frame_not_send_callback(made, not_sent);
       nghttp2_session_callbacks_set_on_stream_close_callback(made, closed);
-      nghttp2_session_callbacks_set_error_callback2(made, complaint);
+      nghttp2_session_callbacks_set_error_callback2(made, nghttp2_error);
       return made;
     }();
     return table;
@@ -168,8 +169,7 @@ struct session::callbacks {
 
 // ---- Requests --------------------------------------------------------------------------------------------------
 
-session::session(session_options options, session_sink& sink)
-    : options_(std::move(options)), sink_(sink) {
+codec::codec(codec_options options, codec_sink& sink) : options_(std::move(options)), sink_(sink) {
   nghttp2_session* made = nullptr;
   if (nghttp2_session_client_new2(&made, callbacks::all(), this, callbacks::options()) != 0)
     throw std::bad_alloc{};
@@ -177,17 +177,17 @@ session::session(session_options options, session_sink& sink)
   const std::array settings{
       nghttp2_settings_entry{NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
       nghttp2_settings_entry{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, stream_window},
-      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, session::most_header_bytes}};
+      nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, codec::most_header_bytes}};
   nghttp2_submit_settings(made, NGHTTP2_FLAG_NONE, settings.data(), settings.size());
   nghttp2_session_set_local_window_size(made, NGHTTP2_FLAG_NONE, 0, connection_window);
-  pick_up(preface_);
+  take_output(preface_);
 }
 
-session::~session() = default;
+codec::~codec() = default;
 
-bool session::begin(exchange& what, std::string_view method, const header_list& extra,
-                    std::optional<nanoseconds> timeout) {
-  if (leaving_ || nghttp2_session_check_request_allowed(inner_.get()) == 0) return false;
+bool codec::begin(exchange& what, std::string_view method, const header_list& extra,
+                  std::optional<nanoseconds> timeout) {
+  if (going_away_ || nghttp2_session_check_request_allowed(inner_.get()) == 0) return false;
   // What is the same in every request is kept by both sides and costs a byte each (HPACK).
   constexpr unsigned constant = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
   fields_.clear();
@@ -214,44 +214,44 @@ bool session::begin(exchange& what, std::string_view method, const header_list& 
   return true;
 }
 
-void session::append(exchange& to, std::string_view message) {
+void codec::append(exchange& to, std::string_view message) {
   append_message(to.outgoing, message);
   // An error says that nghttp2 is not waiting for it: it has not begun, or not yet asked again.
   static_cast<void>(nghttp2_session_resume_data(inner_.get(), to.id));
   drained_ = false;
 }
 
-void session::cancel(exchange& which) {
+void codec::cancel(exchange& which) {
   nghttp2_submit_rst_stream(inner_.get(), NGHTTP2_FLAG_NONE, which.id, NGHTTP2_CANCEL);
   forget(which);
 }
 
-void session::ping() {
+void codec::ping() {
   nghttp2_submit_ping(inner_.get(), NGHTTP2_FLAG_NONE, nullptr);
   drained_ = false;
 }
 
-void session::answer_pings() {
-  for (const auto& one : pings_) nghttp2_submit_ping(inner_.get(), NGHTTP2_FLAG_ACK, one.data());
+void codec::answer_pings() {
+  for (const auto& ping : pings_) nghttp2_submit_ping(inner_.get(), NGHTTP2_FLAG_ACK, ping.data());
   pings_.clear();
   drained_ = false;
 }
 
-bool session::has_output() const noexcept {
+bool codec::has_output() const noexcept {
   return !ready_.empty() || (!drained_ && nghttp2_session_want_write(inner_.get()) != 0);
 }
 
-std::size_t session::queued_frames() const noexcept {
+std::size_t codec::queued_frames() const noexcept {
   return nghttp2_session_get_outbound_queue_size(inner_.get());
 }
 
-void session::pick_up(std::string& chunk) {
+void codec::take_output(std::string& chunk) {
   chunk += ready_;
   ready_.clear();
   drain(chunk);
 }
 
-void session::drain(std::string& chunk) {
+void codec::drain(std::string& chunk) {
   while (chunk.size() < usual_chunk) {
     const std::uint8_t* bytes = nullptr;
     const auto count = nghttp2_session_mem_send(inner_.get(), &bytes);

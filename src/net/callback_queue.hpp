@@ -1,5 +1,5 @@
-// What strangers are to be told: answers and failures for handlers, news for the listener. Collected by whoever reads,
-// told by the reactor's thread, in the order in which it was collected.
+// Callbacks that are due: replies and failures for handlers, news for the listener. Collected by the reading thread,
+// run by the reactor's thread, in the order in which they were collected.
 #pragma once
 
 #include "net/channel.hpp"
@@ -13,7 +13,7 @@
 
 namespace holdfast::net {
 
-class outbox {
+class callback_queue {
  public:
   bool empty() const noexcept { return items_.empty(); }
   void clear() noexcept {
@@ -34,17 +34,17 @@ class outbox {
 
   // `listener()` is asked anew for every item: a handler may close the channel.
   template <class Listener>
-  void tell(Listener&& listener) const noexcept {
-    for (const auto& one : items_) {
-      const auto bytes = std::string_view{bytes_}.substr(one.at, one.length);
-      if (one.what == kind::reply) {
-        one.to->on_reply(bytes);
-      } else if (one.what == kind::failure) {
-        one.to->on_reply(*one.why);
+  void run(Listener&& listener) const noexcept {
+    for (const auto& due : items_) {
+      const auto bytes = std::string_view{bytes_}.substr(due.at, due.length);
+      if (due.what == kind::reply) {
+        due.to->on_reply(bytes);
+      } else if (due.what == kind::failure) {
+        due.to->on_reply(*due.why);
       } else if (channel_listener* const to = listener()) {
-        if (one.what == kind::push) to->on_push(bytes);
-        if (one.what == kind::up) to->on_up(one.generation);
-        if (one.what == kind::down) to->on_down(*one.why);
+        if (due.what == kind::push) to->on_push(bytes);
+        if (due.what == kind::up) to->on_up(due.generation);
+        if (due.what == kind::down) to->on_down(*due.why);
       }
     }
   }

@@ -1,5 +1,5 @@
-// What handlers and listeners are to be told. Collected by whoever reads, told by the reactor's thread, in the order in
-// which it was collected.
+// Callbacks that are due to handlers and listeners. Collected by the reading thread, run by the reactor's thread, in
+// the order in which they were collected.
 #pragma once
 
 #include "grpc/channel.hpp"
@@ -12,7 +12,7 @@
 
 namespace holdfast::grpc {
 
-class outbox {
+class callback_queue {
  public:
   bool empty() const noexcept { return items_.empty(); }
   std::size_t bytes() const noexcept { return bytes_; }
@@ -33,14 +33,14 @@ class outbox {
     items_.push_back({.listener = &of, .is_end = true, .what = std::move(why)});
   }
 
-  void tell() {
-    for (auto& one : items_) {
-      if (one.handler != nullptr) {
-        one.handler->on_reply(std::move(one.what));
-      } else if (one.is_end) {
-        one.listener->on_end(std::move(one.what));
+  void run() {
+    for (auto& due : items_) {
+      if (due.handler != nullptr) {
+        due.handler->on_reply(std::move(due.what));
+      } else if (due.is_end) {
+        due.listener->on_end(std::move(due.what));
       } else {
-        one.listener->on_message(one.what->body);
+        due.listener->on_message(due.what->body);
       }
     }
   }

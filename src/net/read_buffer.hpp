@@ -1,4 +1,4 @@
-// The bytes that have come in and are not yet cut into frames: one piece of memory that grows with its need.
+// The bytes that have come in and are not yet taken by the protocol: one piece of memory that grows with its need.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace holdfast::net {
 
-class inbox {
+class read_buffer {
  public:
   static constexpr std::size_t usual = std::size_t{64} << 10U;
   static constexpr std::size_t most = std::size_t{128} << 20U;

@@ -1,7 +1,7 @@
 // One function reads one item (a scalar, or the head of an aggregate) and judges it; framing and take() both stand on
 // it, so they cannot disagree about what the protocol is. Framing goes from item to item with a counter per open
 // aggregate instead of building values, and begins again at the item that was incomplete.
-#include "net/resp.hpp"
+#include "resp/resp.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <limits>
 #include <optional>
 
-namespace holdfast::net::resp {
+namespace holdfast::resp {
 
 namespace {
 
@@ -339,7 +339,7 @@ result<value> take(std::string_view& bytes, const caps& limits) {
   return out;
 }
 
-result<framing::frame> resp_framing::next(std::string_view bytes) {
+result<frame_scanner::frame> frame_scanner::next(std::string_view bytes) {
   for (;;) {
     parsed item;
     const auto outcome = read_item(bytes, scanned_, searched_, limits_, item);
@@ -375,7 +375,7 @@ result<framing::frame> resp_framing::next(std::string_view bytes) {
   }
 }
 
-void resp_framing::reset() noexcept {
+void frame_scanner::reset() noexcept {
   scanned_ = searched_ = elements_ = 0;
   left_ = 1;
   outer_.clear();
@@ -401,4 +401,4 @@ void append_word(std::string& to, std::int64_t number) {
   append_word(to, std::string_view{text.data(), static_cast<std::size_t>(end - text.data())});
 }
 
-}  // namespace holdfast::net::resp
+}  // namespace holdfast::resp

@@ -1,8 +1,8 @@
 // One HTTP/2 connection as a gRPC client sees it: requests in, bytes out; bytes in, answers out. No sockets, no locks,
-// no clock. Whoever owns it guards it, feeds it, and sends what it wants sent.
+// no clock. The owner guards it, feeds it, and sends what it wants sent.
 //
 // Nothing here trusts the peer: messages and header fields are capped before they cost memory, and what is not HTTP/2
-// ends the session with an error.
+// ends it with an error.
 #pragma once
 
 #include "grpc/channel.hpp"
@@ -34,7 +34,7 @@ struct exchange {
   reply answer{};
   std::optional<error> failure{};
 
-  // The session's own.
+  // The codec's own.
   std::int32_t id = 0;
   message_reader reader{};
   unsigned http_status = 0, messages = 0;
@@ -45,32 +45,32 @@ struct exchange {
   exchange* next = nullptr;
 };
 
-// Called from within feed() and pick_up().
-class session_sink {
+// Called from within feed() and take_output().
+class codec_sink {
  public:
   virtual void on_message(exchange& of, std::string_view message) = 0;  // of a stream
-  virtual void on_finished(exchange& which) = 0;  // the session does not know it any more
+  virtual void on_finished(exchange& which) = 0;  // the codec does not know it any more
 
  protected:
-  ~session_sink() = default;
+  ~codec_sink() = default;
 };
 
-struct session_options {
+struct codec_options {
   std::string scheme;     // "http", "https"
   std::string authority;  // "127.0.0.1:2379"
   std::string server;     // for sentences
   std::size_t largest_message = 0;
 };
 
-class session {
+class codec {
  public:
   // The header fields of one answer, trailers included, with 32 bytes of overhead each (RFC 9113, section 6.5.2).
   static constexpr std::size_t most_header_bytes = std::size_t{64} << 10U;
 
-  session(session_options options, session_sink& sink);
-  ~session();
-  session(const session&) = delete;
-  session& operator=(const session&) = delete;
+  codec(codec_options options, codec_sink& sink);
+  ~codec();
+  codec(const codec&) = delete;
+  codec& operator=(const codec&) = delete;
 
   // False: no request can be made on it any more; nothing has happened.
   bool begin(exchange& what, std::string_view method, const header_list& extra,
@@ -78,7 +78,7 @@ class session {
   void append(exchange& to, std::string_view message);
   void cancel(exchange& which);  // no on_finished()
   void ping();
-  // Pings of the server are answered when the owner says so; see connection::answer_pings_soon().
+  // Pings of the server are answered when the owner says so; see http2_protocol::answer_pings_soon().
   bool owes_pings() const noexcept { return !pings_.empty(); }
   void answer_pings();
 
@@ -88,12 +88,12 @@ class session {
 
   bool has_output() const noexcept;
   std::size_t queued_frames() const noexcept;
-  void pick_up(std::string& chunk);  // appends
-  // An error: the session is over.
+  void take_output(std::string& chunk);  // appends
+  // An error: the connection is over.
   std::optional<error> feed(std::string_view bytes);
 
   // The server wants to go: old requests may be finished, new ones go elsewhere.
-  bool is_leaving() const noexcept { return leaving_; }
+  bool is_going_away() const noexcept { return going_away_; }
   // How many frames with answers have come, of any request.
   std::uint64_t answer_frames() const noexcept { return answer_frames_; }
   exchange* first() const noexcept { return first_; }  // of those that are open
@@ -119,16 +119,16 @@ class session {
   void take_end(exchange& of, std::uint32_t code);
   error broken(std::string_view why) const;
 
-  const session_options options_;
-  session_sink& sink_;
+  const codec_options options_;
+  codec_sink& sink_;
   std::unique_ptr<nghttp2_session, free_session> inner_;
   std::string preface_;
   std::string ready_;  // to be sent: what feed() has made nghttp2 say
   bool greeted_ = false;
-  bool leaving_ = false;
+  bool going_away_ = false;
   bool over_ = false;
   bool drained_ = false;  // nghttp2 had nothing to send, and nothing has happened since
-  std::string leaving_reason_, complaint_;
+  std::string goaway_reason_, nghttp2_error_;
   std::uint64_t answer_frames_ = 0;
   std::vector<std::array<std::uint8_t, 8>> pings_;  // to be answered
   exchange* first_ = nullptr;

@@ -262,9 +262,9 @@ class engine {
   // began. start_renew is upkeep and may answer from the proof of the session.
   //
   // Also the heartbeat: it returns a proof of the session, as of the beginning of the call or later, that counts for
-  // all grants of that session; with an empty batch it is nothing else. A session that has ended is made anew here if
-  // need be. When the answer names a later session than that of a grant, core asks about that grant at once. Stores
-  // without longest_validity return {}.
+  // all grants of that session; with an empty batch it is nothing else. start_renew of a batch that is not empty may
+  // return an older one. A session that is a connection is made anew here if need be. When the answer names a later
+  // session than that of a grant, core asks about that grant at once. Stores without longest_validity return {}.
   virtual result<session_proof> renew(std::span<renewal> batch, const call& limits) = 0;
   // Owner-only; wakes exactly the waiters that can enter now. not_held when it was gone: nothing was changed, and core
   // announces a loss, so it must be true. Safe to repeat. After any other error core settles it in the background.

@@ -2,6 +2,7 @@
 
 #include "core/acquire_machine.hpp"
 #include "core/gate.hpp"
+#include "core/renewal.hpp"
 #include "support/reaper.hpp"
 #include "support/text.hpp"
 
@@ -286,15 +287,20 @@ void client_core::tell_release_failed(const std::string& name, const error& why)
   if (watching()) tell([name, why](auto& o) { o.release_failed(name, why); });
 }
 
-void client_core::note_renewal(const result<session_proof>& answer, std::size_t count,
-                               nanoseconds took) noexcept {
+void client_core::note_renewed(std::size_t count, nanoseconds took) noexcept {
   numbers_.renew.add(took);
-  if (answer) {
-    numbers_.renewed.fetch_add(count, std::memory_order_relaxed);
-    return;
-  }
+  numbers_.renewed.fetch_add(count, std::memory_order_relaxed);
+}
+
+void client_core::note_renewal_failed(const error& why, nanoseconds took) noexcept {
+  numbers_.renew.add(took);
   numbers_.renew_failed.fetch_add(1, std::memory_order_relaxed);
-  if (watching()) tell([why = answer.error()](auto& o) { o.renew_failed(why); });
+  if (watching()) tell([why](auto& o) { o.renew_failed(why); });
+}
+
+error client_core::could_not_say(const std::string& name) const {
+  return {errc::unavailable,
+          fmt::format("{} could not say whether lock '{}' is still ours", url_, name)};
 }
 
 error client_core::note_failure(error why) noexcept {
@@ -314,13 +320,19 @@ result<void> client_core::renew_now(hold& held, std::uint64_t generation) {
   asked.held = &*current;
   const auto since = clock_->now();
   auto answer = engine_->renew({&asked, 1}, bounded_call());
-  note_renewal(answer, 1, clock_->now() - since);
-  if (!answer) return std::move(answer).error();
+  const auto took = clock_->now() - since;
+  if (!answer) {
+    note_renewal_failed(answer.error(), took);
+    return std::move(answer).error();
+  }
   if (asked.answer == renewal::verdict::lost && held.changing.load())
     asked.answer = renewal::verdict::unknown;
-  if (asked.answer == renewal::verdict::unknown)
-    return error{errc::unavailable,
-                 fmt::format("{} could not say whether lock '{}' is still ours", url_, held.name)};
+  if (asked.answer == renewal::verdict::unknown) {
+    auto why = could_not_say(held.name);
+    note_renewal_failed(why, took);
+    return why;
+  }
+  note_renewed(1, took);
   if (asked.answer == renewal::verdict::lost) {
     held.lose(current->owner, let_go_by_the_store);
     return gone;
@@ -433,6 +445,17 @@ void client_core::on_lost(std::span<const owner_id> owners, std::string_view why
   if (unknown.empty()) return;
   early_losses_.note(unknown, why, clock_->now(), 2 * options_.call_timeout);
   lose_those(unknown, why);
+}
+
+void client_core::note_proof(const session_proof& proof) noexcept {
+  const std::lock_guard locked{proof_guard_};
+  keep_later(latest_proof_, proof);
+}
+
+void client_core::freshen(session_proof& of_grant) const noexcept {
+  if (!has_sessions(*caps_)) return;
+  const std::lock_guard locked{proof_guard_};
+  if (latest_proof_.number == of_grant.number) keep_later(of_grant, latest_proof_);
 }
 
 // Noted first: a hold that gets its grant meanwhile either is seen here or sees the note.

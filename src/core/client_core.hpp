@@ -131,8 +131,9 @@ class client_core final : public engine_listener, public std::enable_shared_from
   const std::string& why_it_ended() const noexcept { return why_it_ended_; }
   metric_set& numbers() noexcept { return numbers_; }
   void note_hold(nanoseconds held) noexcept { numbers_.hold.add(held); }
-  void note_renewal(const result<session_proof>& answer, std::size_t count,
-                    nanoseconds took) noexcept;
+  void note_renewed(std::size_t count, nanoseconds took) noexcept;
+  void note_renewal_failed(const error& why, nanoseconds took) noexcept;
+  error could_not_say(const std::string& name) const;
   error note_failure(error why) noexcept;
   // The end of every acquire: what the machine found out, its settlements counted, its orphan cleared up.
   result<grant> conclude(const acquire_machine& machine);
@@ -141,6 +142,9 @@ class client_core final : public engine_listener, public std::enable_shared_from
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override;
   void on_session_lost(std::uint64_t number, std::string_view why) noexcept override;
   early_losses& losses_told_early() noexcept { return early_losses_; }
+  // The latest proof of the session, for grants whose own is older: their answer was long on its way.
+  void note_proof(const session_proof& proof) noexcept;
+  void freshen(session_proof& of_grant) const noexcept;
 
  private:
   std::vector<owner_id> lose_those(std::span<const owner_id> sorted, std::string_view why);
@@ -178,6 +182,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
   std::size_t dead_holds_ = 0;
   std::uint64_t retired_acquired_ = 0, retired_released_ = 0;
   early_losses early_losses_;
+  mutable std::mutex proof_guard_;
+  session_proof latest_proof_;
 
   std::unique_ptr<engine> engine_;
   const capabilities* caps_ = nullptr;

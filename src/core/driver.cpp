@@ -237,17 +237,17 @@ bool driver::pass(steady_time& next) {
   if (due == upkeep::renew) renew(scratch_, now);
   if (due == upkeep::prove_session) ask({}, now + core_.caps().longest_validity, now);
   if (due != upkeep::nothing) land();
-  // A session that must be heard of counts as something held.
-  bool held_any = prove_by_ != steady_time::max();
+  held_any_ = false;
   next = std::min(next, std::max(prove_by_, prove_not_before_));
   for (const auto& h : scratch_) {
     if (state_of(h->word.load(std::memory_order_seq_cst)) != held) continue;
-    held_any = true;
+    held_any_ = true;
     next = std::min(next, next_look(times_of(*h)));
   }
   scratch_.clear();
   clear_orphans(next);
-  return held_any;
+  // A session that must be heard of counts as something held.
+  return held_any_ || prove_by_ != steady_time::max();
 }
 
 lease_times driver::times_of(const hold& h) const noexcept {
@@ -286,8 +286,7 @@ upkeep driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time n
 }
 
 // Those that end soon and those that do not go in calls of their own: the deadline of a call is the last moment at
-// which its answer is of use to any of them. While a call is on its way its leases are asked about again only after a
-// quarter of what they last, so that a call that hangs costs one try.
+// which its answer is of use to any of them.
 void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
   std::vector<renewal_item> soon, later;
   const auto patience = now + core_.options().call_timeout;
@@ -298,7 +297,7 @@ void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time no
     if (state_of(w) != held) continue;
     const auto current = h->current_grant(generation(w));
     if (!current || !goes_along(at, current->ttl, now)) continue;
-    h->renew_again(current->owner, now + longest_belief(core_.caps(), current->ttl) / 4);
+    h->renewal_sent(current->owner, now);
     auto& to = at.valid_until < patience ? soon : later;
     if (&to == &soon) last = std::max(last, at.valid_until);
     to.push_back({h, h->name, *current});
@@ -307,9 +306,13 @@ void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time no
   if (!later.empty()) ask(std::move(later), patience, now);
 }
 
+// A renewal brings a proof along, as a rule: a heartbeat waits for it for a moment. A heartbeat that hangs is repeated
+// after a quarter of the session.
 void driver::ask(std::vector<renewal_item> items, steady_time deadline, steady_time now) {
   const auto& caps = core_.caps();
-  if (has_sessions(caps)) {
+  if (has_sessions(caps) && !items.empty()) {
+    prove_not_before_ = std::max(prove_not_before_, now + retry_delay(caps.longest_validity));
+  } else if (has_sessions(caps)) {
     prove_not_before_ = now + caps.longest_validity / 4;
     if (caps.session_needs_heartbeats) prove_by_ = now + heartbeat_interval(caps);
   }
@@ -341,17 +344,37 @@ void driver::note_proof(const flight& done) {
   if (!has_sessions(caps)) return;
   const auto now = core_.clock().now();
   const auto& proof = *done.answer;
-  prove_not_before_ =
-      proof ? done.since + heartbeat_interval(caps) : now + retry_delay(caps.longest_validity);
+  if (done.items.empty()) {
+    prove_not_before_ =
+        proof ? done.since + heartbeat_interval(caps) : now + retry_delay(caps.longest_validity);
+    if (!proof && caps.session_needs_heartbeats) prove_by_ = std::min(prove_by_, prove_not_before_);
+  }
   if (!proof || proof->number == 0) return;
+  core_.note_proof(*proof);
   std::vector<std::shared_ptr<hold>> all;
   core_.live_holds(all);
   for (const auto& h : all) h->session_proven(*proof, now);
 }
 
+// For those who watch: how many were renewed, or that nothing could be found out. Of heartbeats only that they fail
+// while something depends on them.
+void driver::count(const flight& done) {
+  const auto& answer = *done.answer;
+  const auto took = core_.clock().now() - done.since;
+  const auto known = std::ranges::count_if(
+      done.batch, [](const renewal& asked) { return asked.answer != renewal::verdict::unknown; });
+  if (!answer) {
+    if (!done.items.empty() || held_any_) core_.note_renewal_failed(answer.error(), took);
+  } else if (known > 0) {
+    core_.note_renewed(static_cast<std::size_t>(known), took);
+  } else if (!done.items.empty()) {
+    core_.note_renewal_failed(core_.could_not_say(done.items.front().name), took);
+  }
+}
+
 void driver::write_down(const flight& done) {
   const auto& answer = *done.answer;
-  core_.note_renewal(answer, done.items.size(), core_.clock().now() - done.since);
+  count(done);
   for (std::size_t i = 0; i < done.items.size(); ++i) {
     const auto& [weak, name, copy] = done.items[i];
     const auto target = weak.lock();

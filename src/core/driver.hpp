@@ -90,6 +90,7 @@ class driver {
   void ask(std::vector<renewal_item> items, steady_time deadline, steady_time now);
   void land();
   void write_down(const flight& done);
+  void count(const flight& done);
   void note_proof(const flight& done);
   bool sleep_until(steady_time next);
 
@@ -109,6 +110,7 @@ class driver {
   std::vector<std::unique_ptr<flight>> flights_;  // (thread) renewals on their way
   // (thread) When the session may be asked for its next proof, and when it must be even if nothing is held.
   steady_time prove_not_before_{}, prove_by_ = steady_time::max();
+  bool held_any_ = false;                       // (thread) when it last looked
   std::vector<std::shared_ptr<hold>> scratch_;  // of the thread's
   std::thread thread_;
 };

@@ -25,9 +25,10 @@ owner_id hold::new_owner() { return {core->nonce(), next_owner()}; }
 void hold::publish(const grant& won, nanoseconds max_hold) noexcept {
   granted = won;
   granted.name = name;
+  core->freshen(granted.session);
   entries.store(0, std::memory_order_relaxed);
   // Released, so that a thread that sees it sees the word of an earlier generation as over (valid_at).
-  valid_until.store(to_ns(believed_until(core->caps(), won)), std::memory_order_release);
+  valid_until.store(to_ns(believed_until(core->caps(), granted)), std::memory_order_release);
   const auto due = plan_upkeep();
   auto limit = std::numeric_limits<std::int64_t>::max();
   if (max_hold.count() > 0) {
@@ -237,12 +238,8 @@ bool hold::lose_pinned(std::optional<std::uint64_t> which, const owner_id* owner
 bool hold::prolong(const owner_id& owner, const renewal& answer) noexcept {
   pin look{*this, std::nullopt};
   if (!look || granted.owner != owner || !is_in_time()) return false;
-  if (answer.session.number > granted.session.number) {
-    granted.session = answer.session;
-    asked_in_session = std::max(asked_in_session, answer.session.number);
-  } else if (answer.session.number == granted.session.number) {
-    granted.session.proven_at = std::max(granted.session.proven_at, answer.session.proven_at);
-  }
+  keep_later(granted.session, answer.session);
+  asked_in_session = std::max(asked_in_session, granted.session.number);
   if (answer.valid_from >=
       granted.valid_from) {  // else overtaken by the answer to a later question
     granted.valid_from = answer.valid_from;
@@ -280,6 +277,14 @@ void hold::believe() noexcept {
                    std::memory_order_relaxed);
 }
 
+void hold::renewal_sent(const owner_id& owner, steady_time now) noexcept {
+  pin look{*this, std::nullopt};
+  if (!look || granted.owner != owner) return;
+  const bool is_hurried = asked_in_session > granted.session.number;
+  const auto lasts = is_hurried ? longest_belief(core->caps(), granted.ttl) : granted.ttl;
+  renew_at.store(to_ns(now + lasts / 4), std::memory_order_relaxed);
+}
+
 void hold::renew_again(const owner_id& owner, steady_time when) noexcept {
   pin look{*this, std::nullopt};
   if (look && granted.owner == owner) renew_at.store(to_ns(when), std::memory_order_relaxed);
@@ -290,9 +295,16 @@ bool hold::replace(std::uint64_t generation, const grant& with) noexcept {
     pin look{*this, generation};
     if (!look) return false;
     if (!is_in_time()) return false;
+    const auto before = granted;
     granted = with;
     granted.name = name;
-    valid_until.store(to_ns(believed_until(core->caps(), with)), std::memory_order_relaxed);
+    // The answer may be older than what was heard since about the same grant.
+    if (before.owner == with.owner) {
+      keep_later(granted.session, before.session);
+      granted.valid_from = std::max(granted.valid_from, before.valid_from);
+    }
+    core->freshen(granted.session);
+    valid_until.store(to_ns(believed_until(core->caps(), granted)), std::memory_order_relaxed);
     core->due_at(plan_upkeep());
   }
   return !look_for_early_loss(with);

@@ -142,6 +142,9 @@ struct hold : std::enable_shared_from_this<hold> {
   // A session of the client's was proven: news for a grant that counts on it. A grant of an earlier session must be
   // asked about: its renewal is due now.
   void session_proven(const session_proof& proof, steady_time now) noexcept;
+  // A renewal is on its way. It is asked about again only after a quarter of what it lasts, so that a call that hangs
+  // costs one try; a lease of an earlier session lasts no longer than that one's last proof.
+  void renewal_sent(const owner_id& owner, steady_time now) noexcept;
   // The next renewal is due then, if it is still about us.
   void renew_again(const owner_id& owner, steady_time when) noexcept;
   // After publish(), and after the observer was told of it: was its loss told already?

@@ -32,11 +32,20 @@ inline nanoseconds longest_belief(const capabilities& caps, nanoseconds ttl) noe
   return has_sessions(caps) ? std::min(ttl, caps.longest_validity) : ttl;
 }
 
-// So often a session is proven: a store that stands still for six seconds, or for eight ninths of a session that is
-// short, costs no lease; one of a long session is asked every third of it, as a ttl is.
+// So often a session is proven. Where it is a connection that the store watches, a proof is one small question, and a
+// store that stands still for eight ninths of a session costs no lease. A session that lives by its heartbeats is kept
+// by all members of a cluster: every third of it, as a ttl is.
 inline nanoseconds heartbeat_interval(const capabilities& caps) noexcept {
-  const auto session = caps.longest_validity;
-  return std::clamp<nanoseconds>(session - std::chrono::seconds{6}, session / 9, session / 3);
+  return caps.longest_validity / (caps.session_needs_heartbeats ? 3 : 9);
+}
+
+// Two proofs about one grant: the later session counts, and of one session the later proof.
+inline void keep_later(session_proof& known, const session_proof& other) noexcept {
+  if (other.number > known.number) {
+    known = other;
+  } else if (other.number == known.number) {
+    known.proven_at = std::max(known.proven_at, other.proven_at);
+  }
 }
 
 enum class upkeep : std::uint8_t { nothing, prove_session, renew, expired, held_too_long };

@@ -1,6 +1,7 @@
 #include "core/upgrade.hpp"
 
 #include "core/gate.hpp"
+#include "core/renewal.hpp"
 
 #include <fmt/format.h>
 
@@ -142,8 +143,11 @@ bool shrinks(lock_mode from, lock_mode to) noexcept {
 // The gate is for exclusive holders: a lease that is shared now moves to a hold of its own, and others of this process
 // may queue for the lock again. Tokens of loss that were handed out go along. False: it was lost before it could move;
 // a loss that is told while it is in neither hold is kept for it (client_core::on_lost).
-bool move_out_of_the_gate(lease& held, const grant& shrunk, bool in_doubt) {
+bool move_out_of_the_gate(lease& held, grant shrunk, bool in_doubt) {
   const auto state = lease_access::state(held);
+  // The answer may be older than what was heard since.
+  if (const auto known = state->current_grant(lease_access::generation(held)))
+    keep_later(shrunk.session, known->session);
   auto fresh = state->core->new_hold(state->name);
   const auto born = begin_alone(*fresh);
   const auto limit = state->hold_until.load();

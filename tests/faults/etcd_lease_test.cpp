@@ -93,7 +93,7 @@ TEST_F(etcd_lease, one_lease_and_few_messages_however_many_locks_are_held) {
   // Each key is watched, which is asked for once.
   ASSERT_TRUE(
       wait_until([&] { return server.metric("etcd_debugging_mvcc_watcher_total ") >= 200; }));
-  // Over two sessions, which are 18 heartbeats of two messages each, and some for being in the middle of one.
+  // Over two sessions, which are six heartbeats of two messages each, and some for being in the middle of one.
   const auto before = server.requests();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(stays_true(
@@ -102,11 +102,30 @@ TEST_F(etcd_lease, one_lease_and_few_messages_however_many_locks_are_held) {
                std::chrono::steady_clock::now() - begin < 7s;
       },
       6s));
-  EXPECT_LE(server.requests() - before, 44U);
+  EXPECT_LE(server.requests() - before, 16U);
   a.reset();
   leases.clear();
   EXPECT_TRUE(wait_until([&] { return server.leases().empty(); })) << "the client is gone";
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
+}
+
+TEST_F(etcd_lease, client_that_only_waits_or_idles_keeps_its_session) {
+  const etcd_server server;
+  const auto a = client::open(server.url() + "?session=1s"),
+             b = client::open(server.url() + "?session=1s");
+  const auto idle = client::open(server.url() + "?session=1s");
+  mutex ours{a, "stock"}, theirs{b, "stock"};
+  auto held = ours.acquire();
+  auto waiting = acquire_later(theirs);
+  ASSERT_TRUE(wait_for_entries(server, "stock", 2));
+  const auto sessions = server.leases();
+  ASSERT_EQ(sessions.size(), 3U);
+  const auto before = entries(server, "stock").at(1).key;
+  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 4s)) << "some sessions long";
+  EXPECT_EQ(server.leases(), sessions);
+  EXPECT_EQ(entries(server, "stock").at(1).key, before) << "still the same place";
+  EXPECT_TRUE(is_ok(held->release()));
+  EXPECT_TRUE(is_ok(get(waiting)));
 }
 
 TEST_F(etcd_lease, client_that_goes_takes_its_locks_along) {

@@ -72,6 +72,7 @@ class flaky_engine final : public engine {
         clock_(time),
         caps_(inner_->caps()) {
     if (plan_->session > nanoseconds::zero()) caps_.longest_validity = plan_->session;
+    caps_.session_needs_heartbeats = plan_->needs_heartbeats;
   }
 
   ~flaky_engine() override {
@@ -90,7 +91,8 @@ class flaky_engine final : public engine {
       hang(limits);
       return unknown();
     }
-    const auto proof = prove();
+    auto proof = prove();
+    proof.proven_at -= plan_->proof_age.load();
     auto answer = inner_->enter(ask, limits);
     if (answer && proof.number != 0) answer->granted.session = proof;
     if (take_one(plan_->lose_entered)) tell_loss(ask.owner);
@@ -119,8 +121,10 @@ class flaky_engine final : public engine {
     std::this_thread::sleep_for(plan_->delay_renewals.load());
     if (plan_->fail_renewals) return refused();
     auto answer = inner_->renew(batch, limits);
-    if (proof.number != 0)
-      for (auto& asked : batch) asked.session = proof;
+    for (auto& asked : batch) {
+      if (proof.number != 0) asked.session = proof;
+      if (plan_->hide_verdicts) asked.answer = renewal::verdict::unknown;
+    }
     std::this_thread::sleep_for(plan_->delay_renewal_answers.load());
     if (plan_->drop_renewals) return unknown();
     if (!answer || proof.number == 0) return answer;

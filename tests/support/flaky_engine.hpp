@@ -43,7 +43,10 @@ struct faults {
   // A store with sessions that last so long; 0: without. Each answer proves the session with that number.
   nanoseconds session{};
   std::atomic<std::uint64_t> session_number{1};
+  bool needs_heartbeats = false;             // as capabilities::session_needs_heartbeats
   std::atomic<bool> fail_heartbeats{false};  // renewals of nothing are answered unavailable
+  std::atomic<std::chrono::milliseconds> proof_age{std::chrono::milliseconds{0}};  // of grants
+  std::atomic<bool> hide_verdicts{false};  // renewals are answered, and say nothing
   std::function<void(std::uint64_t, std::string_view)> lose_session;  // set when it is opened
 
   std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0};  // calls seen

@@ -58,7 +58,7 @@ void etcd_engine::conclude_renewal(std::span<renewal> batch, const lease_view& n
     if (mine->is != own_entry::state::holding || mine->lease != now.id) continue;
     renewed.answer = renewal::verdict::held;
     renewed.valid_from = time;
-    renewed.session = now.proof();
+    renewed.session = now.proof(caps_.longest_validity);
     mine->until = time + renewed.held->ttl;
   }
 }
@@ -69,7 +69,7 @@ operation<session_proof> etcd_engine::do_renew(std::span<renewal> batch, invocat
   if (!proven) co_return proven.error();
   conclude_renewal(batch, *proven);
   static_cast<void>(co_await confirm(batch, how));
-  co_return proven->proof();
+  co_return proven->proof(caps_.longest_validity);
 }
 
 // Of those that seem to be held: are their keys there? Some at a time; what could not be asked is unknown.
@@ -98,14 +98,20 @@ operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   co_return result<void>{};
 }
 
-// Upkeep: we hear of it when a key of ours is removed, so the proof of the session says enough.
+// Upkeep: we hear of it when a key of ours is removed, and the store does not know the ttl. So what is known of the
+// session says enough about a lease; a heartbeat asks for a new proof.
 void etcd_engine::start_renew(std::span<renewal> batch, const call& limits,
                               completion<session_proof>& done) noexcept {
-  if (batch.empty() && !session_->current()) return done.complete(session_proof{});
+  const auto known = session_->current();
+  if (known && !batch.empty()) {
+    conclude_renewal(batch, *known);
+    return done.complete(known->proof(caps_.longest_validity));
+  }
+  if (batch.empty() && !known) return done.complete(session_proof{});
   session_->prove(clock_.now(), limits.deadline, [this, batch, &done](result<lease_view> what) {
     if (!what) return done.complete(std::move(what).error());
     conclude_renewal(batch, *what);
-    done.complete(what->proof());
+    done.complete(what->proof(caps_.longest_validity));
   });
 }
 

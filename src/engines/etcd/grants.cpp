@@ -97,7 +97,9 @@ grant etcd_engine::as_grant(std::string_view name, own_entry& of, const lease_vi
   out.token = of.token;
   out.ttl = of.ttl;
   out.valid_from = sent;
-  out.session = under.proof();
+  // The latest proof, if it is of the same lease: this answer may have been long on its way.
+  const auto now = session_->current();
+  out.session = (now && now->id == under.id ? *now : under).proof(caps_.longest_validity);
   of.until = out.valid_from + out.ttl;
   return out;
 }

@@ -33,12 +33,13 @@ class session::reading final : public cluster::handler {
 };
 
 void session::tick() {
-  const auto now = clock_.now();
   {
     const std::lock_guard lock{guard_};
     woken_ = false;
     if (ending_) return;
   }
+  const auto now =
+      clock_.now();  // after that: a proof that is wanted by then is not wanted of later than now
   bury_if_over(now);
   if (is_overdue(now)) suspect_member();
   speak(now);
@@ -57,20 +58,21 @@ void session::bury_if_over(steady_time now) {
   give_back(dead);
 }
 
-// A keep-alive whenever a proof is wanted.
+// A keep-alive whenever a proof is wanted, or the ttl is not known.
 void session::speak(steady_time now) {
   std::vector<std::int64_t> others;
   std::optional<std::int64_t> own;
   {
     const std::lock_guard lock{guard_};
-    if (provers_.empty() && touches_.empty()) return;
+    const bool is_unsure = lease_ && ttl_is_unsure_;
+    if (provers_.empty() && touches_.empty() && !is_unsure) return;
     if (!stream_.is_open()) {
       if (lease_) sent_at_ = {};
     } else {
       others.swap(touches_);
-      const bool wanted =
-          std::ranges::any_of(provers_, [&](const prover& one) { return one.since > sent_at_; });
-      if (lease_ && wanted) own = lease_->id;
+      const bool wanted = std::ranges::any_of(
+          provers_, [&](const prover& waiting) { return waiting.since > sent_at_; });
+      if (lease_ && (wanted || (is_unsure && sent_at_ <= lease_->proven))) own = lease_->id;
     }
   }
   if (!stream_.is_open()) return stream_.open();  // on_open() comes back here
@@ -114,6 +116,10 @@ void session::on_message(std::string_view message) noexcept {
   {
     const std::lock_guard lock{guard_};
     if (!lease_ || lease_->id != in.id()) return;
+    if (ttl_is_unsure_ && in.ttl() > 0 && in.ttl() <= 1'000'000'000) {
+      lease_->ttl = std::chrono::seconds{in.ttl()};
+      ttl_is_unsure_ = false;
+    }
   }
   if (in.ttl() <= 0) {
     is_gone(in.id(), "the session has ended in the store");

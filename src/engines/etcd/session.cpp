@@ -75,10 +75,15 @@ session::sent_one session::candidate() {
   return {wanted_, wanted_since_};
 }
 
-lease_view session::install(const sent_one& made, nanoseconds ttl) {
+lease_view session::install(const sent_one& made, nanoseconds ttl, bool is_certain) {
   const std::lock_guard lock{guard_};
+  if (lease_ && lease_->id == made.id && is_certain) {  // another thread was told less
+    lease_->ttl = ttl;
+    ttl_is_unsure_ = false;
+  }
   if (lease_ && (lease_->id == made.id || clock_.now() < lease_->proven + lease_->ttl))
     return *lease_;
+  ttl_is_unsure_ = !is_certain;
   lease_ = lease_view{made.id, made.at, ttl, ++leases_};
   if (wanted_ == made.id) wanted_ = 0;
   return *lease_;
@@ -104,7 +109,7 @@ operation<lease_view> session::ensure(invocation how) {
       co_return unexpected_answer({}, cluster_.how().url);
     ttl = std::chrono::seconds{in.ttl()};
   }
-  const auto out = install(wanted, ttl);
+  const auto out = install(wanted, ttl, said.got->ok());
   if (out.id != wanted.id) give_back(wanted.id);  // somebody was quicker
   wake();
   co_return out;

@@ -34,7 +34,10 @@ struct lease_view {
   nanoseconds ttl{};
   std::uint64_t number = 0;  // of our leases, from 1; 0: of one that we have given up
 
-  session_proof proof() const noexcept { return {number, proven}; }
+  // For a client that believes for `longest` after a proof: a lease may last less than the first one did.
+  session_proof proof(nanoseconds longest) const noexcept {
+    return {number, proven - std::max(nanoseconds::zero(), longest - ttl)};
+  }
 };
 
 class session_listener {
@@ -96,7 +99,7 @@ class session final : private stream::user {
   };
 
   sent_one candidate();  // and since when it is one
-  lease_view install(const sent_one& made, nanoseconds ttl);
+  lease_view install(const sent_one& made, nanoseconds ttl, bool is_certain);
   void give_back(std::int64_t id) noexcept;
   void wake();
 
@@ -128,7 +131,9 @@ class session final : private stream::user {
   bool woken_ = false;  // a tick is posted
   std::optional<lease_view> lease_;
   std::uint64_t leases_ = 0;  // that we had
-  std::int64_t wanted_ = 0;   // the id that whoever makes the next lease asks for, since then
+  // The answer that brought the lease was lost, and with it the ttl: at least what was asked for. A keep-alive tells.
+  bool ttl_is_unsure_ = false;
+  std::int64_t wanted_ = 0;  // the id that whoever makes the next lease asks for, since then
   steady_time wanted_since_{};
   std::vector<prover> provers_;
   std::vector<std::int64_t> touches_;

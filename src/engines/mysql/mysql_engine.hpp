@@ -132,6 +132,7 @@ class mysql_engine final : public blocking_engine {
   result<entered> enter_slowly(const request& ask, const call& limits);
   result<void> release_slowly(std::string_view name, const owner_id& owner, const call& limits);
   void sweep_now_and_then();
+  std::vector<owner_id> not_told_yet(std::vector<std::uint64_t> revoked);
   // Without opening the rows, where the lock goes from one client to the next (hand_over.cpp).
   result<bool> hand_over(const grant& held, const call& limits);
   result<std::optional<entered>> queue_again(const request& ask, const call& limits);
@@ -189,6 +190,8 @@ class mysql_engine final : public blocking_engine {
   bool has_begun_ = false;  // else there is nothing to take leave of
   std::atomic<bool> ending_{false};
   std::atomic<bool> looks_after_session_{false}, reads_mail_{false};
+  std::mutex told_guard_;
+  std::vector<std::uint64_t> told_;  // revoked grants that the last heartbeat told of, sorted
   std::atomic<steady_time::rep> swept_at_{0};
 
   const std::string place_;  // of the store, for people and for releases_

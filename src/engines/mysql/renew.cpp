@@ -1,6 +1,8 @@
 // Renewals, heartbeats, and what a heartbeat finds revoked.
 #include "engines/mysql/mysql_engine.hpp"
 
+#include <algorithm>
+
 namespace holdfast::engines::mysql {
 
 using namespace std::chrono_literals;
@@ -8,11 +10,11 @@ using namespace std::chrono_literals;
 result<session_proof> mysql_engine::renew(std::span<renewal> batch, const call& limits) {
   std::vector<std::uint64_t> revoked;
   auto proof = session_.renew(batch, limits, revoked);
-  if (!revoked.empty()) {
-    // Before the proof, which would prolong them.
-    std::vector<owner_id> lost;
-    for (const auto number : revoked) lost.push_back({client_, number});
-    core_.on_lost(lost, "it was revoked");
+  const bool has_mail = !revoked.empty();
+  const auto lost = not_told_yet(std::move(revoked));
+  if (!lost.empty())
+    core_.on_lost(lost, "it was revoked");  // before the proof, which would prolong them
+  if (has_mail) {
     if (!reads_mail_.exchange(true))
       post([this] {
         read_mail();
@@ -21,6 +23,17 @@ result<session_proof> mysql_engine::renew(std::span<renewal> batch, const call& 
   }
   sweep_now_and_then();
   return proof;
+}
+
+// The news stays in the store until it is read and deleted; each heartbeat until then finds it again.
+std::vector<owner_id> mysql_engine::not_told_yet(std::vector<std::uint64_t> revoked) {
+  std::vector<owner_id> out;
+  std::ranges::sort(revoked);
+  const std::lock_guard lock{told_guard_};
+  for (const auto number : revoked)
+    if (!std::ranges::binary_search(told_, number)) out.push_back({client_, number});
+  told_ = std::move(revoked);
+  return out;
 }
 
 void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,

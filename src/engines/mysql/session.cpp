@@ -139,7 +139,8 @@ void session::close() noexcept {
 
 // ---- renewal
 
-// It was written then, or later, and is left alone for a grace from there: whatever becomes of the session.
+// A grant of which the store says `since` then is left alone for a grace from there, whatever becomes of the session.
+// (A renewal does not touch `since`; it is written over the session's own connection, and proves the session instead.)
 grant session::grant_of(const seen_grant& what, const sending& asked) const {
   grant out;
   out.name = what.name;
@@ -147,7 +148,7 @@ grant session::grant_of(const seen_grant& what, const sending& asked) const {
   out.mode = what.mode;
   out.weight = what.weight;
   out.token = what.token;
-  out.valid_from = asked.at + what.left - what.ttl;
+  out.valid_from = asked.at + std::min(what.left, what.ttl) - what.ttl;  // a clock may be set back
   out.ttl = what.ttl;
   out.session = {asked.session, std::max(out.valid_from, belief_.proven_at(asked.session))};
   out.handle = what.is_entry ? 1 : 0;

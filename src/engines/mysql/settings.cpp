@@ -27,9 +27,7 @@ result<void> read_place(const store_url& url, settings& out) {
   return {};
 }
 
-bool is_local(const settings& how) {
-  return !how.socket.empty() || is_this_machine(how.host);
-}
+bool is_local(const settings& how) { return !how.socket.empty() || is_this_machine(how.host); }
 
 result<void> read_tls(const store_url& url, settings& out) {
   const auto tls = text_option(url, "tls", "auto");

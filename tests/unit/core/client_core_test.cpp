@@ -143,6 +143,64 @@ TEST(client_core_test, lease_ends_with_the_last_proof_of_its_session) {
   EXPECT_LE(plan->heartbeats, 100) << "but not all the time";
 }
 
+TEST(client_core_test, heartbeat_that_hangs_costs_no_lease) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 600ms;
+  const auto a = open_flaky("memory:hanging", plan);
+  auto held = mutex{a, "stock"}.acquire();
+  plan->hang_renewals = 1;
+  ASSERT_TRUE(wait_until([&] { return plan->hang_renewals == 0; }));
+  const auto seen = plan->heartbeats.load();
+  EXPECT_TRUE(wait_until([&] { return plan->heartbeats > seen + 18; })) << "two sessions long";
+  EXPECT_TRUE(held->valid());
+}
+
+TEST(client_core_test, idle_client_is_heard_where_the_store_ends_silent_sessions) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 300ms;
+  plan->needs_heartbeats = true;
+  const auto a = open_flaky("memory:idle", plan);
+  EXPECT_TRUE(wait_until([&] { return plan->heartbeats >= 4; }));
+  EXPECT_EQ(a.metrics().renew_failed, 0U);
+  plan->fail_heartbeats = true;
+  const auto before = std::chrono::steady_clock::now();
+  const auto seen = plan->heartbeats.load();
+  ASSERT_TRUE(wait_until([&] { return plan->heartbeats > seen + 20; }));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, 20 * 100ms) << "tried again at once";
+  EXPECT_EQ(a.metrics().renew_failed, 0U) << "nothing depends on it";
+}
+
+TEST(client_core_test, idle_client_is_silent_where_its_connection_is_the_session) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 100ms;
+  const auto a = open_flaky("memory:silent", plan);
+  { auto held = mutex{a, "stock"}.acquire(); }
+  const auto seen = plan->heartbeats.load();
+  EXPECT_TRUE(stays_true([&] { return plan->heartbeats <= seen + 1; }, 500ms));
+}
+
+// The grant's own proof is as old as its request; meanwhile heartbeats went well.
+TEST(client_core_test, grant_that_was_long_on_its_way_counts_on_the_latest_proof) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 3s;
+  const auto a = open_flaky("memory:slow", plan);
+  auto other = mutex{a, "other"}.acquire();
+  ASSERT_TRUE(wait_until([&] { return plan->heartbeats >= 2; }));
+  plan->proof_age = 2800ms;
+  auto held = mutex{a, "stock"}.acquire();
+  ASSERT_TRUE(held);
+  EXPECT_GT(held->valid_until() - std::chrono::steady_clock::now(), 1s);
+}
+
+TEST(client_core_test, renewal_without_any_verdict_is_told_as_a_failure) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 3s;
+  const auto a = open_flaky("memory:no-verdict", plan);
+  auto held = mutex{a, "stock"}.acquire({.ttl = 300ms});
+  plan->hide_verdicts = true;
+  EXPECT_TRUE(wait_until([&] { return a.metrics().renew_failed >= 1; }));
+}
+
 TEST(client_core_test, lease_of_an_earlier_session_is_asked_about_at_once) {
   const auto plan = std::make_shared<faults>();
   plan->session = 500ms;

@@ -87,13 +87,23 @@ TEST(renewal_test, session_is_proven_when_its_proof_grows_old) {
 }
 
 TEST(renewal_test, heartbeats_leave_time_for_a_pause_of_the_store) {
-  const auto pause = [](nanoseconds session) {
-    return session - heartbeat_interval(with_session(session));
-  };
-  EXPECT_GE(pause(3s), 2600ms);
-  EXPECT_GE(pause(10s), 6s);
-  EXPECT_GE(pause(60s), 40s);
-  EXPECT_GE(heartbeat_interval(with_session(60s)), 10s) << "no more often than needed";
+  auto caps = with_session(9s);
+  EXPECT_EQ(heartbeat_interval(caps), 1s);
+  caps.session_needs_heartbeats = true;
+  EXPECT_EQ(heartbeat_interval(caps), 3s) << "a cluster pays for each";
+}
+
+TEST(renewal_test, of_two_proofs_the_later_session_counts_and_of_one_session_the_later_proof) {
+  session_proof known{2, t0};
+  keep_later(known, {1, t0 + 9s});
+  EXPECT_EQ(known.proven_at, t0);
+  keep_later(known, {2, t0 - 1s});
+  EXPECT_EQ(known.proven_at, t0);
+  keep_later(known, {2, t0 + 1s});
+  EXPECT_EQ(known.proven_at, t0 + 1s);
+  keep_later(known, {3, t0});
+  EXPECT_EQ(known.number, 3U);
+  EXPECT_EQ(known.proven_at, t0);
 }
 
 }  // namespace

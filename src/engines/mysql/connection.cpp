@@ -28,17 +28,17 @@ constexpr const char* introduction_of_mariadb =
     "SET SESSION sql_mode='STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout=3, "
     "SESSION wait_timeout=86400, SESSION tx_isolation='READ-COMMITTED'";
 
-// MySQL's information_schema.processlist fails while anybody runs a statement with bytes that are no text in it. The
+// MySQL's information_schema.processlist fails while any client runs a statement with bytes that are no text in it. The
 // other one is new in 8.0.22, empty where the performance schema is off, and lacks connections when it has no room left
 // for them (performance_schema_max_thread_instances). So each connection is looked for where it has seen itself.
 struct of_processes {
   explicit of_processes(std::string_view table)
-      : who_am_i{fmt::format("SELECT CONNECTION_ID(), COALESCE((SELECT HOST FROM {} WHERE ID = "
-                             "CONNECTION_ID()), '')",
-                             table),
-                 "ub"},
+      : own_identity{fmt::format("SELECT CONNECTION_ID(), COALESCE((SELECT HOST FROM {} WHERE ID = "
+                                 "CONNECTION_ID()), '')",
+                                 table),
+                     "ub"},
         is_known{fmt::format("SELECT COUNT(*) FROM {} WHERE ID=? AND HOST=?", table), "u"} {}
-  statement who_am_i, is_known;
+  statement own_identity, is_known;
 };
 
 const of_processes& processes(bool in_performance_schema) {
@@ -92,31 +92,31 @@ struct connection::prepared {
   std::vector<std::uint64_t> numbers;
 };
 
-// While a call is under way: the watchdog watches, and a stop hastens.
+// While a call is under way: the watchdog watches, and a stop shortens it.
 class connection::armed {
  public:
   explicit armed(connection& what) : what_(what) {
-    what_.leash_->arm(what_.limits_.deadline);
-    if (what_.limits_.stop.stop_possible()) on_stop_.emplace(what_.limits_.stop, *what_.leash_);
+    what_.deadline_->arm(what_.limits_.deadline);
+    if (what_.limits_.stop.stop_possible()) on_stop_.emplace(what_.limits_.stop, *what_.deadline_);
   }
   armed(const armed&) = delete;
   armed& operator=(const armed&) = delete;
   ~armed() {
     on_stop_.reset();
-    if (what_.leash_->disarm()) what_.broken_ = what_.may_still_run_ = true;
+    if (what_.deadline_->disarm()) what_.broken_ = what_.may_still_run_ = true;
     if (!what_.broken_) what_.heard_at_ = std::chrono::steady_clock::now();
   }
 
  private:
   connection& what_;
-  std::optional<stop_hastens> on_stop_;
+  std::optional<stop_shortens> on_stop_;
 };
 
 connection::connection(const settings& how, kind what) : how_(how), kind_(what) {}
 
 connection::~connection() {
   prepared_.clear();
-  leash_.reset();
+  deadline_.reset();
   if (handle_ != nullptr) mysql_close(handle_);
 }
 
@@ -167,9 +167,9 @@ result<void> connection::connect(watchdog& by, const call& limits) {
   const int socket = static_cast<int>(mysql_get_socket(handle_));
   // A child that our user starts must not keep the connection, and with it our session, alive.
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
-  leash_ = std::make_unique<watchdog::leash>(by, socket);
-  if (leash_->is_on()) return {};
-  leash_.reset();
+  deadline_ = std::make_unique<watchdog::socket_deadline>(by, socket);
+  if (deadline_->is_on()) return {};
+  deadline_.reset();
   broken_ = true;
   return error{errc::unavailable, "There is no file descriptor left for a connection."};
 }
@@ -212,13 +212,13 @@ result<void> connection::introduce(const call& limits) {
   if (kind_ == kind::transactions)
     if (auto ok = command("SET SESSION autocommit=0"); !ok) return ok;
   bool in_performance_schema = !version_.is_mariadb;
-  auto me = ask(processes(in_performance_schema).who_am_i, {});
+  auto me = ask(processes(in_performance_schema).own_identity, {});
   if (in_performance_schema && (!me || me->front().bytes(1).empty())) {
     in_performance_schema = false;
-    me = ask(processes(in_performance_schema).who_am_i, {});
+    me = ask(processes(in_performance_schema).own_identity, {});
   }
   if (!me) return std::move(me).error();
-  who_ = {me->front().number(0), me->front().bytes(1), in_performance_schema};
+  identity_ = {me->front().number(0), me->front().bytes(1), in_performance_schema};
   economise();
   if (kind_ == kind::transactions) return commit();
   return {};
@@ -229,7 +229,7 @@ void connection::economise() { prepared_.clear(); }
 void connection::begin(const call& limits, std::string_view about, bool and_others) {
   limits_ = limits;
   about_ = about;
-  who_.about = and_others ? std::string_view{} : about;
+  identity_.about = and_others ? std::string_view{} : about;
 }
 
 // Fixed texts and numbers only.
@@ -364,11 +364,11 @@ result<void> connection::fetch(prepared& from, rows& into) {
     return failed(mysql_stmt_errno(from.handle), mysql_stmt_error(from.handle), false);
   int more = 0;
   while ((more = mysql_stmt_fetch(from.handle)) == 0) {
-    row one;
-    one.cells_.resize(from.places.size());
+    row fetched;
+    fetched.cells_.resize(from.places.size());
     for (std::size_t i = 0; i < from.places.size(); ++i) {
       const auto& place = from.places[i];
-      auto& cell = one.cells_[i];
+      auto& cell = fetched.cells_[i];
       cell.is_null = place.is_null != 0;
       if (cell.is_null) continue;
       if (from.out[i].buffer_type == MYSQL_TYPE_STRING) {
@@ -377,14 +377,15 @@ result<void> connection::fetch(prepared& from, rows& into) {
         cell.number = place.number;
       }
     }
-    into.push_back(std::move(one));
+    into.push_back(std::move(fetched));
   }
   mysql_stmt_free_result(from.handle);
   if (more == MYSQL_NO_DATA) return {};
   if (more == MYSQL_DATA_TRUNCATED)
-    return not_done{errc::protocol, fmt::format("{} has a value that is longer than its column "
-                                                "should be; were its tables made by somebody else?",
-                                                how_.url)};
+    return not_done{errc::protocol,
+                    fmt::format("{} has a value that is longer than its column "
+                                "should be; were its tables made by another program?",
+                                how_.url)};
   return failed(mysql_stmt_errno(from.handle), mysql_stmt_error(from.handle), false);
 }
 
@@ -393,13 +394,14 @@ error connection::failed(unsigned code, const char* text, bool may_have_changed,
   if (is_lost_connection(code)) {
     // A commit whose answer is lost may have happened, and so may a statement that commits by itself.
     broken_ = true;
-    may_still_run_ = leash_ != nullptr;
-    // The driver may have closed its socket; the leash has it open still, and the server must hear of it now.
-    if (leash_) leash_->cut();
+    may_still_run_ = deadline_ != nullptr;
+    // The driver may have closed its socket; deadline_ has it open still, and the server must hear of it now.
+    if (deadline_) deadline_->cut();
   }
-  const bool cut = leash_ != nullptr && std::chrono::steady_clock::now() >= limits_.deadline;
-  mute_ = mute_ || (broken_ && cut);
-  return explain({code, text, may_have_changed, cut, is_commit, leash_ == nullptr}, about_, how_);
+  const bool cut = deadline_ != nullptr && std::chrono::steady_clock::now() >= limits_.deadline;
+  timed_out_ = timed_out_ || (broken_ && cut);
+  return explain({code, text, may_have_changed, cut, is_commit, deadline_ == nullptr}, about_,
+                 how_);
 }
 
 }  // namespace holdfast::engines::mysql

@@ -119,18 +119,18 @@ class connection {
   // The server's number for the last error; 0 when there was none.
   unsigned last_error() const noexcept { return last_error_; }
   bool is_broken() const noexcept { return broken_; }
-  // Did the server end it while nobody used it?
+  // Did the server end it while it was idle?
   bool is_stale() const noexcept;
   // A statement of it, on the server, although we gave it up.
   bool may_still_run() const noexcept { return may_still_run_; }
   // It was given up because no answer came in time.
-  bool is_mute() const noexcept { return mute_; }
-  const identity& who() const noexcept { return who_; }
+  bool has_timed_out() const noexcept { return timed_out_; }
+  const identity& own_identity() const noexcept { return identity_; }
   // When the server last answered.
   steady_time heard_at() const noexcept { return heard_at_; }
   const server_version& version() const noexcept { return version_; }
   // Ends whatever it does, from any thread.
-  void cut() noexcept { leash_->cut(); }
+  void cut() noexcept { deadline_->cut(); }
 
  private:
   struct prepared;
@@ -148,15 +148,15 @@ class connection {
   const settings& how_;
   const kind kind_;
   MYSQL* handle_ = nullptr;
-  std::unique_ptr<watchdog::leash> leash_;
+  std::unique_ptr<watchdog::socket_deadline> deadline_;
   std::unordered_map<const statement*, std::unique_ptr<prepared>> prepared_;
-  identity who_;
+  identity identity_;
   server_version version_;
   call limits_;
   std::string about_;
   steady_time heard_at_ = steady_time::min();
   unsigned last_error_ = 0;
-  bool broken_ = false, may_still_run_ = false, mute_ = false;
+  bool broken_ = false, may_still_run_ = false, timed_out_ = false;
 };
 
 }  // namespace holdfast::engines::mysql

@@ -61,7 +61,7 @@ const statement& grants() {
 }
 
 // What the server says about itself, as far as it lets us look.
-struct facts {
+struct server_info {
   std::map<std::string, std::string, std::less<>> variables, status, tables;
   std::vector<std::string> grants;
   std::uint64_t replicas = 0;
@@ -82,21 +82,21 @@ struct facts {
   bool is_on(std::string_view name) const { return said(variables, name) == "ON"; }
 };
 
-result<facts> ask(connection& on) {
-  facts out;
+result<server_info> ask(connection& on) {
+  server_info out;
   const auto pairs = [&](const statement& what, auto& into) -> result<void> {
     auto found = on.ask(what, {});
     if (!found) return std::move(found).error();
-    for (const auto& one : *found) into[one.bytes(0)] = one.bytes(1);
+    for (const auto& variable : *found) into[variable.bytes(0)] = variable.bytes(1);
     return {};
   };
   if (auto ok = pairs(all_variables(), out.variables); !ok) return std::move(ok).error();
   if (auto ok = pairs(all_status(), out.status); !ok) return std::move(ok).error();
   if (auto ok = pairs(engines_of_tables(), out.tables); !ok) return std::move(ok).error();
-  if (auto found = on.ask(replica_count(on.who().in_performance_schema), {}))
+  if (auto found = on.ask(replica_count(on.own_identity().in_performance_schema), {}))
     out.replicas = found->front().number(0);
   if (auto found = on.ask(grants(), {}))
-    for (const auto& one : *found) out.grants.push_back(one.bytes(0));
+    for (const auto& granted : *found) out.grants.push_back(granted.bytes(0));
   for (int i = 0; i < 9; ++i) {
     const auto steady = std::chrono::steady_clock::now();
     const auto ours = std::chrono::system_clock::now().time_since_epoch();
@@ -116,7 +116,7 @@ bool is_local(const settings& how) { return !how.socket.empty() || is_this_machi
 
 // Each check looks at one thing, and knows what it means for locks.
 struct view {
-  const facts& server;
+  const server_info& server;
   const settings& how;
   const session& with;
 };
@@ -161,7 +161,7 @@ finding check_durability(const view& at) {
 finding check_binlog(const view& at) {
   if (!at.server.is_on("log_bin"))
     return {level::note, "replication",
-            "No binary log, so no replicas: while this server is down, nobody can lock."};
+            "No binary log, so no replicas: while this server is down, no client can lock."};
   if (at.server.said(at.server.variables, "binlog_format") == "STATEMENT")
     return {level::bad, "replication",
             "binlog_format is STATEMENT, with which InnoDB refuses to write at READ COMMITTED. Set "
@@ -194,8 +194,8 @@ finding check_galera(const view& at) {
 }
 
 finding check_rights(const view& at) {
-  const bool all = std::ranges::any_of(at.server.grants, [](const std::string& one) {
-    return one.find("ALL PRIVILEGES ON *.*") != std::string::npos;
+  const bool all = std::ranges::any_of(at.server.grants, [](const std::string& granted) {
+    return granted.find("ALL PRIVILEGES ON *.*") != std::string::npos;
   });
   if (all)
     return {level::warning, "rights",

@@ -78,7 +78,7 @@ result<void> mysql_engine::begin(const call& limits) {
   has_begun_ = true;
   caps_ = describe(session_);
   if (!session_.has_user_locks()) return {};
-  // Without a grace nobody asks often enough to hear of revocations in time.
+  // Without a grace no heartbeat asks often enough to hear of revocations in time.
   const bool always = session_.grace() == 0ns;
   listener_ = std::make_unique<listener>(how_, watchdog_, session_, waits_, core_, client_, always);
   if (always) static_cast<void>(listener_->ensure(limits));
@@ -88,11 +88,11 @@ result<void> mysql_engine::begin(const call& limits) {
 result<void> mysql_engine::make_tables(const call& limits) {
   auto on = plain_.take(limits, {});
   if (!on) return std::move(on).error();
-  auto found = (*on)->ask(sql().probe, {});
+  auto found = (*on)->ask(sql().check_tables, {});
   if (found) return {};
   if (!how_.create || !is_missing_table((*on)->last_error())) return std::move(found).error();
-  for (const auto& one : schema_statements())
-    if (auto ok = (*on)->define(one); !ok) return ok;
+  for (const auto& table : schema_statements())
+    if (auto ok = (*on)->define(table); !ok) return ok;
   return {};
 }
 
@@ -102,7 +102,7 @@ mysql_engine::~mysql_engine() {
   renewal_thread_.finish();
   finish_work();
   release_threads_.finish();
-  waits_.look_again_all();  // those who had begun meanwhile
+  waits_.look_again_all();  // waits that had begun meanwhile
   if (listener_) listener_->finish();
   timers_.finish();
   if (has_begun_) depart();
@@ -127,8 +127,8 @@ void mysql_engine::look_after_session() noexcept {
   });
 }
 
-// Everything this client still holds or waits for goes, and those who waited for it are served. What cannot be done in
-// time ends by the grace, or the ttl.
+// Everything this client still holds or waits for goes, and the waiters for it are served. What cannot be done in time
+// ends by the grace, or the ttl.
 void mysql_engine::depart() noexcept {
   const auto limits = within(short_patience);
   const std::string_view me = session_.client();
@@ -142,13 +142,14 @@ void mysql_engine::depart() noexcept {
     names = std::move(*found);
   }
   const auto all_of_mine = [me](lock_rows& at) { return at.remove_all_of(me); };
-  for (const auto& one : names)  // as long as it goes on; one that does not is the last
-    if (!with_lock_rows(one.bytes(0), owner_id{client_, 0}, 0, within(short_patience), all_of_mine))
+  for (const auto& named : names)  // as long as it goes on; one that does not is the last
+    if (!with_lock_rows(named.bytes(0), owner_id{client_, 0}, 0, within(short_patience),
+                        all_of_mine))
       return;
   if (auto on = plain_.take(within(short_patience), {}))
     static_cast<void>((*on)->run(sql().leave_session, {me}));
   session_.close();
-  sweep(within(300ms));  // only a little: somebody waits for this program to end
+  sweep(within(300ms));  // only a little: a user may wait for this program to end
 }
 
 namespace {
@@ -156,7 +157,7 @@ namespace {
 std::string limits_in_words(const session& with) {
   const auto waiting =
       with.has_user_locks()
-          ? std::string{"Waiters sleep in the server and are woken by whoever releases (KILL QUERY); the "
+          ? std::string{"Waiters sleep in the server and are woken by the releasing client (KILL QUERY); the "
                         "death of a client is seen by GET_LOCK."}
           : fmt::format("Waiters ask ever less often, at most every 250 ms, because {}.", with.why_not());
   if (with.grace() == 0ns)
@@ -169,15 +170,15 @@ std::string limits_in_words(const session& with) {
 }
 
 void describe_presence(const session& with, capabilities& caps) {
-  caps.longest_validity = with.attention();
+  caps.longest_validity = with.longest_validity();
   if (with.grace() > 0ns) {
     caps.validity_setting =
         fmt::format("grace={} in the store's address", format_duration(with.grace()));
-    // A turn until somebody with several waiters looks, a grace, and the time to do it.
-    caps.dead_holder_bound = with.grace() + with.turn() + 500ms;
+    // Until a client with several waiters looks, then a grace, and the time to do it.
+    caps.dead_holder_bound = with.grace() + with.sleep_between_looks() + 500ms;
   } else if (!with.has_user_locks()) {
     caps.validity_setting = fmt::format("{} without an answer, because {}",
-                                        format_duration(with.attention()), with.why_not());
+                                        format_duration(with.longest_validity()), with.why_not());
   }
 }
 

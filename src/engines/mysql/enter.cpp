@@ -36,7 +36,7 @@ void note_others(const request& ask, bool are_there) {
 
 }  // namespace
 
-asker mysql_engine::self(bool push) const {
+requester mysql_engine::self(bool push) const {
   return {session_.client(), in_us(session_.grace()), push};
 }
 
@@ -96,17 +96,17 @@ result<bool> mysql_engine::try_lock_rows(std::string_view name, const owner_id& 
 
 result<void> mysql_engine::finish(connection& on, std::span<lock_rows> changed,
                                   const sending& asked) {
-  for (auto& one : changed) {
-    if (auto ok = one.close(); !ok) return ok;
+  for (auto& rows_of_name : changed) {
+    if (auto ok = rows_of_name.close(); !ok) return ok;
   }
   if (auto ok = on.commit(); !ok) return ok;
-  for (auto& one : changed) {
-    one.wake();
-    for (const auto& mine : one.arrivals_of(session_.client())) {
+  for (auto& rows_of_name : changed) {
+    rows_of_name.wake();
+    for (const auto& mine : rows_of_name.arrivals_of(session_.client())) {
       told_grant won;
       won.token.value = mine.token;
       won.ttl = from_us(mine.ttl, 0);
-      won.left = from_us(mine.expires, one.now());
+      won.left = from_us(mine.expires, rows_of_name.now());
       won.asked = asked;
       won.mode = mine.mode;
       won.weight = mine.weight;
@@ -146,7 +146,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
   if (ask.wait) {
     // Without a session it would be taken for dead, and be passed over.
     if (listener_ && session_.is_gone())
-      if (auto ok = session_.tend(limits); !ok) return std::move(ok).error();
+      if (auto ok = session_.try_revive(limits); !ok) return std::move(ok).error();
     auto queued = queue_again(ask, limits);
     if (!queued) return std::move(queued).error();
     if (*queued) return **queued;
@@ -156,7 +156,7 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
 
 bool mysql_engine::is_surely_taken(connection& on, const request& ask) {
   const auto found = on.ask(
-      sql().glance,
+      sql().surely_taken,
       {ask.name, ask.capacity, std::string_view{session_.client()}, ask.owner.sequence, ask.weight,
        ask.weight, std::uint64_t{ask.order == queue_order::barging}, -std::int64_t{ask.priority}});
   return found && found->front().number(0) != 0;
@@ -212,7 +212,7 @@ result<void> mysql_engine::entering::change(lock_rows& at) {
     if (auto ok = check_first_time(at); !ok) return ok;
   lock_rows::absence dead;
   if (is_known || !at.may_enter(ask_)) {
-    auto looked = at.look_for_the_dead();
+    auto looked = at.check_absent_holders();
     if (!looked) return std::move(looked).error();
     dead = *looked;
     if (take_what_is_held(at)) return {};
@@ -227,7 +227,7 @@ result<void> mysql_engine::entering::change(lock_rows& at) {
   return ask_.wait ? wait(at, is_known, dead) : result<void>{};  // or busy
 }
 
-// Ours already: by an attempt whose answer was lost, or because others let us in.
+// Ours already: by an attempt whose answer was lost, or because another client let us in.
 bool mysql_engine::entering::take_what_is_held(const lock_rows& at) {
   const auto* mine = at.holder(me(), seq());
   if (mine == nullptr || mine->mode != ask_.mode) return false;
@@ -283,7 +283,7 @@ steady_time mysql_engine::entering::recheck(const lock_rows& at, const lock_rows
   const bool is_first = at.is_first(mine);
   if (const auto over = at.first_expiry(); over != 0)
     wait = std::min<nanoseconds>(wait, from_us(over, at.now()) + (is_first ? 1ms : 50ms));
-  if (dead.noticed) wait = std::min<nanoseconds>(wait, from_us(dead.bury_at, at.now()) + 1ms);
+  if (dead.noticed) wait = std::min<nanoseconds>(wait, from_us(dead.drop_at, at.now()) + 1ms);
   if (!mine.was.empty()) wait = std::min<nanoseconds>(wait, 1s);
   return now + std::max<nanoseconds>(wait, 2ms);
 }
@@ -350,7 +350,7 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
     waits_.forget(seq);
     return out;
   }
-  const auto& one = found->front();
+  const auto& found_row = found->front();
   if (is_queued) {
     out.what = entered::kind::waiting;
     out.waiting = ticket{ask.name, ask.owner, 0, clock_.now() + 100ms};
@@ -358,14 +358,14 @@ result<entered> mysql_engine::settle(const request& ask, const call& limits) {
   }
   lock_rows::entry held;
   held.seq = seq;
-  held.mode = static_cast<lock_mode>(one.number(1));
-  held.weight = one.number(2);
-  held.token = one.number(3);
-  held.ttl = one.number(4);
-  held.expires = one.number(6);
-  held.is_inline = one.number(0) == 0;
+  held.mode = static_cast<lock_mode>(found_row.number(1));
+  held.weight = found_row.number(2);
+  held.token = found_row.number(3);
+  held.ttl = found_row.number(4);
+  held.expires = found_row.number(6);
+  held.is_inline = found_row.number(0) == 0;
   out.what = entered::kind::granted;
-  out.granted = grant_of(held, ask.name, one.number(7), asked);
+  out.granted = grant_of(held, ask.name, found_row.number(7), asked);
   return out;
 }
 

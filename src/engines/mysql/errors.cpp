@@ -19,7 +19,7 @@ struct meaning {
   std::string_view advice;
 };
 
-// Those that Connector/C's list of names lacks: MySQL's own.
+// Numbers that Connector/C's list of names lacks: MySQL's own.
 constexpr unsigned super_read_only = 1836, gtid_only = 1835, server_is_off = 3169,
                    offline_mode = 3032, user_lock_deadlock = 3058, account_locked = 3118,
                    no_tls = 2026, no_auth_plugin = 2059, killed_connection = 1927,
@@ -57,7 +57,7 @@ constexpr std::array meanings{
     meaning{ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, errc::misconfigured,
             "set binlog_format to ROW or MIXED"},
     meaning{ER_LOCK_WAIT_TIMEOUT, errc::unavailable,
-            "somebody keeps a row of holdfast's tables locked in a transaction of their own"},
+            "another program keeps a row of holdfast's tables locked in a transaction of its own"},
     meaning{ER_LOCK_DEADLOCK, errc::unavailable, "nothing was changed"},
     meaning{ER_OPTION_PREVENTS_STATEMENT, errc::unavailable,
             "the server is read-only; is this a replica?"},
@@ -88,8 +88,9 @@ constexpr std::array meanings{
     meaning{ER_OUTOFMEMORY, errc::unavailable, "the server is out of memory"},
     meaning{ER_DISK_FULL, errc::unavailable, "the server's disk is full"},
     meaning{ER_ERROR_ON_WRITE, errc::unavailable, "the server could not write to its disk"},
-    meaning{CR_CONNECTION_ERROR, errc::unavailable, "nobody listens at this socket"},
-    meaning{CR_CONN_HOST_ERROR, errc::unavailable, "nobody listens there, or the way is blocked"},
+    meaning{CR_CONNECTION_ERROR, errc::unavailable, "no server listens at this socket"},
+    meaning{CR_CONN_HOST_ERROR, errc::unavailable,
+            "no server listens there, or the way is blocked"},
     meaning{unknown_host, errc::unavailable, "there is no host of this name"},
 };
 
@@ -130,8 +131,7 @@ error explain(const failure& what, std::string_view name, const settings& how) {
     return {errc::unavailable, fmt::format("{}: {}; nothing was changed ({}: {}).",
                                            subject(name, how), reason, what.code, what.text)};
   }
-  // The server's own word about this very statement: it did nothing. Only of a commit that failed half-way nobody
-  // knows.
+  // The server's own word about this very statement: it did nothing. Only a commit that failed half-way is unknown.
   if ((what.is_commit || what.code == ER_ERROR_DURING_COMMIT) && !is_deadlock(what.code))
     return {errc::outcome_unknown,
             fmt::format("{}: a commit failed ({}: {}).", subject(name, how), what.code, what.text)};

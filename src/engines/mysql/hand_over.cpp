@@ -1,5 +1,5 @@
 // From hand to hand, without opening the rows of the name (lock_rows.hpp): an exclusive lock that goes from one client
-// to the next one that waits for it.
+// to the next client that waits for it.
 //
 // A hand-over is one SELECT without locks and one UPDATE, and to queue up again is one UPDATE; each is its own
 // transaction, so the name's row is never locked while a statement travels. Wherever something is out of the ordinary
@@ -19,11 +19,11 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t most_names = 1024, most_of_a_name = 16;
 constexpr nanoseconds longest_recheck = 10s;
-constexpr std::size_t length_of_tail = 3;  // see statements::who_is_ahead
+constexpr std::size_t length_of_tail = 3;  // see statements::clients_ahead
 
 // In the order of statements::waits_next.
-struct next_one {
-  explicit next_one(const row& from)
+struct next_waiter {
+  explicit next_waiter(const row& from)
       : capacity(from.number(0)),
         fence(from.number(1)),
         places(from.number(2)),
@@ -40,7 +40,7 @@ struct next_one {
   bool is_ordinary;  // alone in the lock once it has it, and there to hear of it
 };
 
-// In the order of statements::who_is_ahead.
+// In the order of statements::clients_ahead.
 struct neighbour {
   explicit neighbour(const row& from)
       : is_waiter(from.number(0) != 0),
@@ -91,7 +91,7 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
     expects_next_ = false;
     return false;
   }
-  const next_one next{found->front()};
+  const next_waiter next{found->front()};
   if (!next.is_ordinary || next.client == me) return false;
   const auto token = std::max(next.fence + 1, next.now);
   auto handed =
@@ -107,7 +107,7 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
 
 // Nothing, when the rows of the name must be opened.
 result<std::optional<entered>> mysql_engine::queue_again(const request& ask, const call& limits) {
-  // Who can share the lock may be able to enter although it is held.
+  // A request that can share the lock may be able to enter although it is held.
   if (!listener_ || ask.replaces != nullptr || ask.weight != ask.capacity)
     return std::optional<entered>{};
   const auto left = leftover_rows_.take(ask.name);
@@ -129,18 +129,21 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
   return look_ahead(**on, ask);
 }
 
-// We are in the queue. Whoever holds the lock now will see us there; when nobody does, or somebody who seems to be
-// dead, the rows of the name are to be opened.
+// We are in the queue. The holder will see us there when it releases; when there is none, or one that seems to be dead,
+// the rows of the name are to be opened.
 std::optional<entered> mysql_engine::look_ahead(connection& on, const request& ask) {
-  const auto found = on.ask(sql().who_is_ahead, {ask.name, ask.name});
+  const auto found = on.ask(sql().clients_ahead, {ask.name, ask.name});
   if (!found) return std::nullopt;
   const std::string_view me = session_.client();
   const auto seq = ask.owner.sequence;
   std::vector<neighbour> holders, tail;
-  for (const auto& one : *found) (one.number(0) != 0 ? tail : holders).emplace_back(one);
-  const auto is_mine = [&](const neighbour& one) { return one.client == me && one.seq == seq; };
-  const auto is_suspect = [&](const neighbour& one) {
-    return one.grace > 0 && !one.is_present && one.client != me;
+  for (const auto& found_row : *found)
+    (found_row.number(0) != 0 ? tail : holders).emplace_back(found_row);
+  const auto is_mine = [&](const neighbour& other) {
+    return other.client == me && other.seq == seq;
+  };
+  const auto is_suspect = [&](const neighbour& other) {
+    return other.grace > 0 && !other.is_present && other.client != me;
   };
   if (holders.empty() || std::ranges::any_of(holders, is_suspect)) return std::nullopt;
   entered out;

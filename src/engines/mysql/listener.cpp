@@ -62,7 +62,7 @@ std::uint64_t listener::watch(std::uint64_t number, const std::string& client) {
   watching_[number] = client;
   if (!asleep_ || interrupted_ || watched_ == client || !connection_) return 0;
   interrupted_ = true;
-  return connection_->who().id;
+  return connection_->own_identity().id;
 }
 
 void listener::unwatch(std::uint64_t number) {
@@ -167,9 +167,9 @@ result<void> listener::connect() {
   return {};
 }
 
-// The user lock of the one we watched is not ours to keep: whoever had it may come back, and as long as we have it, it
-// looks as if it were there. An interruption may hit the statement that gives it back, or hide that we got it; then the
-// next sleep gives it back first, and if there is none, this does.
+// The user lock of the client we watched is not ours to keep: that client may come back, and as long as we have the
+// lock, it looks as if the client were there. An interruption may hit the statement that gives it back, or hide that we
+// got it; then the next sleep gives it back first, and if there is none, this does.
 void listener::let_go(connection& on) {
   const auto name = session_lock(watched_last_);
   while (!on.is_broken()) {
@@ -185,7 +185,7 @@ void listener::listen(connection& on) {
   if (may_have_it_) let_go(on);
 }
 
-// Until it breaks, or nobody waits any more.
+// Until it breaks, or this client has no waiter any more.
 void listener::listen_on(connection& on) {
   while (always_ || waits_.any()) {
     {
@@ -204,26 +204,26 @@ void listener::listen_on(connection& on) {
   }
 }
 
-// One to watch: him. Several: nobody in particular, but not for long, and then all are asked for. Nobody to watch is
-// our own session, which is as good a lock to sleep on as any, and whose end concerns us more. (SLEEP would be the
-// plain way to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
+// With one client to watch it sleeps on the lock of that client; with several on none of them, but not for long, and
+// then it asks for all. Otherwise it sleeps on the lock of its own session, whose end concerns us more. (SLEEP would be
+// the plain way to sleep, but with several sleepers MariaDB's KILL QUERY now and then takes two seconds to wake one.)
 result<void> listener::sleep(connection& on) {
   // What an interrupted statement may have kept goes back before another name is slept on: it may be the session lock
-  // of a client that lives and wants it back, or the only sign that one is dead.
+  // of a client that lives and wants it back, or the only sign that a client is dead.
   if (may_have_it_) let_go(on);
-  std::set<std::string> whom;
+  std::set<std::string> ahead;
   std::uint64_t digest = 0;
   {
     const std::lock_guard lock{guard_};
-    for (const auto& [number, client] : watching_) whom.insert(client);
-    watched_ = whom.size() == 1 ? *whom.begin() : session_.client();
+    for (const auto& [number, client] : watching_) ahead.insert(client);
+    watched_ = ahead.size() == 1 ? *ahead.begin() : session_.client();
     asleep_ = true;
     interrupted_ = false;
     digest = digest_;
   }
-  const auto watched = whom.size() == 1 ? *whom.begin() : session_.client();
+  const auto watched = ahead.size() == 1 ? *ahead.begin() : session_.client();
   nanoseconds length = longest_sleep;
-  if (whom.size() > 1) length = std::min<nanoseconds>(length, session_.turn());
+  if (ahead.size() > 1) length = std::min<nanoseconds>(length, session_.sleep_between_looks());
   on.begin(within(length + longest_sleep), {});
   const auto name = session_lock(watched);
   const auto before = session_lock(std::exchange(watched_last_, watched));
@@ -232,21 +232,21 @@ result<void> listener::sleep(connection& on) {
                        std::string_view{name}, in_ms(length)});
   may_have_it_ = !woken;
   const bool is_gone = woken && !woken->front().is_null(0) && woken->front().number(0) == 1;
-  std::vector<std::uint64_t> orphaned;
+  std::vector<std::uint64_t> waiters_behind;
   {
     const std::lock_guard lock{guard_};
     asleep_ = false;
     for (const auto& [number, client] : watching_)
-      if (is_gone && client == watched) orphaned.push_back(number);
-    for (const auto number : orphaned) watching_.erase(number);
+      if (is_gone && client == watched) waiters_behind.push_back(number);
+    for (const auto number : waiters_behind) watching_.erase(number);
   }
   if (!woken && !is_interrupted(on.last_error())) return std::move(woken).error();
   if (is_gone) {
     let_go(on);
     if (watched == session_.client()) return session_.revive(within(longest_sleep));
-    for (const auto number : orphaned) waits_.look_again(number);
+    for (const auto number : waiters_behind) waits_.look_again(number);
   }
-  return whom.size() > 1 ? ask_for_all(on) : result<void>{};
+  return ahead.size() > 1 ? ask_for_all(on) : result<void>{};
 }
 
 result<void> listener::ask_for_all(connection& on) {
@@ -255,7 +255,7 @@ result<void> listener::ask_for_all(connection& on) {
   const std::string_view me = session_.client();
   auto found = on.ask(sql().absent_holders, {me, me});
   if (!found) return std::move(found).error();
-  for (const auto& one : *found) waits_.look_again(one.number(0));
+  for (const auto& waiter : *found) waits_.look_again(waiter.number(0));
   return {};
 }
 
@@ -272,23 +272,23 @@ result<void> listener::read_news(connection& on) {
   if (!found) return std::move(found).error();
   if (!found->empty()) may_have_it_ = found->front().number(12) != 0;
   for (const auto& from : *found) {
-    if (is_mail(from)) {
+    if (is_revocation(from)) {
       all.lost.push_back({client_, from.number(2)});
     } else {
       read_entry(from, asked, all);
     }
   }
-  tell(std::move(all));
-  // Afterwards: a heartbeat that finds no mail any more prolongs what core still believes in. What cannot be deleted
-  // now is told again by the next look.
+  deliver(std::move(all));
+  // Afterwards: a heartbeat that finds no revocation notice any more prolongs what core still believes in. What cannot
+  // be deleted now is delivered again by the next look.
   const std::string_view me = session_.client();
   for (const auto& from : *found)
-    if (is_mail(from))
-      static_cast<void>(on.run(sql().delete_mail, {from.bytes(1), me, from.number(2)}));
+    if (is_revocation(from))
+      static_cast<void>(on.run(sql().delete_revocation, {from.bytes(1), me, from.number(2)}));
   return {};
 }
 
-// A grant of ours, or the row of one of our observers: nothing has happened to that one.
+// A grant of ours, or the row of an observer of ours: nothing has happened to what it observes.
 void listener::read_entry(const row& from, const sending& asked, news& to) {
   const auto number = from.number(2);
   const auto token = from.number(6);
@@ -307,7 +307,7 @@ void listener::read_entry(const row& from, const sending& asked, news& to) {
 }
 
 // Every waiter hears of its grant once, though its row is read as often as there are news.
-void listener::tell(news what) {
+void listener::deliver(news what) {
   {
     const std::lock_guard lock{guard_};
     std::erase_if(what.fresh, [this](const auto& told) {

@@ -1,14 +1,14 @@
-// One connection per client on which it hears that something has happened to one of its waiters. Begun when somebody
-// first waits, so a client that never waits does not have it.
+// One connection per client on which it hears that something has happened to one of its waiters. Begun with the first
+// wait, so a client that never waits does not have it.
 //
-// It sleeps in a statement on the server, a GET_LOCK that nobody means to let succeed. Whoever has news for us writes
+// It sleeps in a statement on the server, a GET_LOCK that is not meant to succeed. A client that has news for us writes
 // them into holdfast_entry and then interrupts that statement (KILL QUERY; the same user may); then one SELECT reads
-// all the news there are. The user lock that the connection holds tells others its current number, and that it is
-// there at all: who has no listener is skipped.
+// all the news there are. The user lock that the connection holds tells other clients its current number, and that it
+// is there at all: a waiter without a listener is skipped.
 //
 // While it sleeps it also watches: the statement is a GET_LOCK on the user lock of the client ahead of our waiter
 // (session.hpp), which is free at once when that client dies. Only the client right ahead is watched, so a hand-over
-// changes nothing for those who are further back. With several waiters it sleeps in turns of half a grace, and then
+// changes nothing for the waiters further back. With several waiters it sleeps for half a grace at a time, and then
 // asks for all of them at once.
 #pragma once
 
@@ -31,20 +31,20 @@ namespace holdfast::engines::mysql {
 
 class listener {
  public:
-  // A grant of which we have told; the place in the queue is the one it had.
+  // A grant that was delivered, with the place in the queue that its waiter had.
   struct arrival {
     std::uint64_t token = 0;
     std::int64_t turn = 0;
     std::uint64_t place = 0;
   };
 
-  // `always`: also while nobody waits, to hear of revocations.
-  listener(const settings& how, watchdog& by, session& whose, waits& who, engine_listener& to,
+  // `always`: also while this client has no waiter, to hear of revocations.
+  listener(const settings& how, watchdog& by, session& own, waits& waiters, engine_listener& to,
            std::array<std::uint64_t, 2> client, bool always)
       : how_(how),
         by_(by),
-        session_(whose),
-        waits_(who),
+        session_(own),
+        waits_(waiters),
         to_(to),
         client_(client),
         always_(always) {}
@@ -53,7 +53,7 @@ class listener {
   // Begins to listen, if it has not, and waits until it does. False when it does not work now.
   bool ensure(const call& limits);
   bool is_there() const;
-  // Somebody began to wait.
+  // A waiter of this client began to wait.
   void poke() noexcept;
   // This waiter would like to know when that client goes. Returns the connection to be interrupted for it, or 0.
   std::uint64_t watch(std::uint64_t number, const std::string& client);
@@ -62,7 +62,7 @@ class listener {
   void observe(std::uint64_t number);
   void unobserve(std::uint64_t number);
   std::optional<arrival> told(std::uint64_t number) const;
-  // A grant of which we have told is ours no more: its end is no news.
+  // A grant that was delivered is ours no more: its end is no news.
   void released(std::uint64_t number);
   void finish() noexcept;
 
@@ -83,7 +83,7 @@ class listener {
   };
   result<void> read_news(connection& on);
   static void read_entry(const row& from, const sending& asked, news& to);
-  void tell(news what);
+  void deliver(news what);
   result<void> ask_for_all(connection& on);
 
   const settings& how_;
@@ -106,7 +106,7 @@ class listener {
   std::set<std::uint64_t> observing_;
   std::uint64_t digest_ = 0;                  // of the news that were read
   std::map<std::uint64_t, arrival> arrived_;  // by number: told already
-  // Only for the listener's thread: whose user lock the connection may have by mistake.
+  // Only for the listener's thread: the client whose user lock the connection may have by mistake.
   std::string watched_last_ = session_.client();
   bool may_have_it_ = false;
   std::thread thread_;

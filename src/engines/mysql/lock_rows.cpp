@@ -64,7 +64,7 @@ void lock_rows::read_row(const row& from) {
   own.is_inline = true;
   blank_ = own;
   blank_.expires = 0;
-  // The row is locked, so nobody can renew it under our eyes: over is over.
+  // The row is locked, so its holder cannot renew it meanwhile: over is over.
   if (own.expires > now_) {
     holders_.push_back(std::move(own));
   } else if (own.expires != 0) {
@@ -99,9 +99,9 @@ lock_rows::entry lock_rows::read_entry(const row& from) {
 result<void> lock_rows::read_entries(std::string_view client, std::uint64_t seq) {
   auto found = on_.ask(sql().entries, {name_, name_, name_, client, seq});
   if (!found) return std::move(found).error();
-  for (const auto& one : *found) {
-    now_ = std::max(now_, one.number(entry_column::now));
-    auto here = read_entry(one);
+  for (const auto& from : *found) {
+    now_ = std::max(now_, from.number(entry_column::now));
+    auto here = read_entry(from);
     if (here.state == entry_state::observer) {
       observers_.push_back(std::move(here));
     } else if (here.state == entry_state::holder && here.expires == 0) {
@@ -115,9 +115,9 @@ result<void> lock_rows::read_entries(std::string_view client, std::uint64_t seq)
     }
   }
   all_waiters_read_ = waiters_.size() < head_length;
-  // In the order in which renewals lock them. The one in the lock's own row is first.
-  std::ranges::sort(holders_, {}, [](const entry& one) {
-    return std::tuple{!one.is_inline, one.client, one.seq};
+  // In the order in which renewals lock them. The holder in the lock's own row is first.
+  std::ranges::sort(holders_, {}, [](const entry& held) {
+    return std::tuple{!held.is_inline, held.client, held.seq};
   });
   return {};
 }
@@ -128,8 +128,8 @@ result<bool> lock_rows::read_more_waiters() {
   const auto place = waiters_.empty() ? std::uint64_t{0} : waiters_.back().place;
   auto found = on_.ask(sql().more_waiters, {name_, turn, turn, place});
   if (!found) return std::move(found).error();
-  for (const auto& one : *found) {
-    auto here = read_entry(one);
+  for (const auto& from : *found) {
+    auto here = read_entry(from);
     if (mine_ && is_same(*mine_, here.client, here.seq)) mine_.reset();
     waiters_.push_back(std::move(here));
   }
@@ -138,24 +138,24 @@ result<bool> lock_rows::read_more_waiters() {
 }
 
 const lock_rows::entry* lock_rows::holder(std::string_view client, std::uint64_t seq) const {
-  for (const auto& one : holders_)
-    if (is_same(one, client, seq)) return &one;
+  for (const auto& held : holders_)
+    if (is_same(held, client, seq)) return &held;
   return nullptr;
 }
 
 const lock_rows::entry* lock_rows::waiter(std::string_view client, std::uint64_t seq) const {
-  for (const auto& one : waiters_)
-    if (is_same(one, client, seq)) return &one;
+  for (const auto& queued : waiters_)
+    if (is_same(queued, client, seq)) return &queued;
   if (mine_ && is_same(*mine_, client, seq)) return &*mine_;
   return nullptr;
 }
 
 result<std::string> lock_rows::predecessor(const entry& waiting) {
-  const auto if_present = [](const entry& one) {
-    return one.is_present ? one.client : std::string{};
+  const auto if_present = [](const entry& ahead) {
+    return ahead.is_present ? ahead.client : std::string{};
   };
   const auto at = std::ranges::find_if(
-      waiters_, [&](const entry& one) { return is_same(one, waiting.client, waiting.seq); });
+      waiters_, [&](const entry& queued) { return is_same(queued, waiting.client, waiting.seq); });
   if (at != waiters_.end() && at != waiters_.begin()) return if_present(*std::prev(at));
   if (at != waiters_.end()) return holders_.empty() ? std::string{} : if_present(holders_.front());
   auto found = on_.ask(sql().before_me, {name_, waiting.turn, waiting.turn, waiting.place});
@@ -166,7 +166,8 @@ result<std::string> lock_rows::predecessor(const entry& waiting) {
 
 microseconds_count lock_rows::first_expiry() const {
   microseconds_count first = 0;
-  for (const auto& one : holders_) first = first == 0 ? one.expires : std::min(first, one.expires);
+  for (const auto& held : holders_)
+    first = first == 0 ? held.expires : std::min(first, held.expires);
   return first;
 }
 
@@ -180,9 +181,9 @@ result<void> lock_rows::close() {
   if (holders_changed_) {
     if (!has_fresh_token_)
       static_cast<void>(next_token());  // the version is the fence: it must change, too
-    for (const auto& one : observers_) {
-      if (auto ok = erase(one); !ok) return ok;
-      tell(one);
+    for (const auto& observer : observers_) {
+      if (auto ok = erase(observer); !ok) return ok;
+      wake_after_commit(observer);
     }
     observers_.clear();
   }
@@ -204,8 +205,8 @@ result<void> lock_rows::close() {
   return {};
 }
 
-void lock_rows::tell(const entry& whom) {
-  if (whom.listener != 0) to_wake_.insert(whom.listener);
+void lock_rows::wake_after_commit(const entry& which) {
+  if (which.listener != 0) to_wake_.insert(which.listener);
 }
 
 void lock_rows::wake() {
@@ -216,7 +217,7 @@ void lock_rows::wake() {
 std::vector<lock_rows::entry> lock_rows::arrivals_of(std::string_view client) const {
   std::vector<entry> out;
   std::ranges::copy_if(arrivals_, std::back_inserter(out),
-                       [client](const entry& one) { return one.client == client; });
+                       [client](const entry& arrived) { return arrived.client == client; });
   return out;
 }
 

@@ -2,15 +2,14 @@
 //
 // open() locks the name's row (creating it if need be), so only one client at a time has the rows of a name open.
 // What is changed here becomes visible with commit(), all at once. Then, and not before, wake() interrupts the
-// listeners of those who have news.
+// listeners of the clients that have news.
 //
-// The queue is long and mostly of no interest: only its head is read, and one's own place. An object is for one
+// The queue is long and mostly of no interest: only its head is read, and our own place. An object is for one
 // transaction connection, and several (lock_all) may share one transaction, opened in the order of their names.
 //
-// Expiry and absence. A holder whose `expires` has passed is dropped by the next who looks. A holder may renew itself
-// without opening them, by one statement on its own row: so a row in holdfast_entry is dropped by a statement
-// that looks at `expires` again. A holder whose client's connection is gone is dropped after its grace (see
-// session.hpp).
+// Expiry and absence. A holder whose `expires` has passed is dropped by the next client that looks. A holder may renew
+// itself without opening them, by one statement on its own row: so a row in holdfast_entry is dropped by a statement
+// that looks at `expires` again. A holder whose client's connection is gone is dropped after its grace (session.hpp).
 #pragma once
 
 #include "engines/mysql/connection.hpp"
@@ -30,7 +29,7 @@ namespace holdfast::engines::mysql {
 using microseconds_count = std::uint64_t;
 
 // How a client asks, besides the request itself.
-struct asker {
+struct requester {
   std::string_view client;  // 16 bytes
   microseconds_count grace = 0;
   bool push = false;  // it has a listener
@@ -57,7 +56,7 @@ class lock_rows {
 
   struct absence {
     bool noticed = false;
-    microseconds_count bury_at = 0;  // when it will be possible
+    microseconds_count drop_at = 0;  // when it will be possible
   };
 
   // Nothing, when there is no such row and it was not to be made.
@@ -65,15 +64,15 @@ class lock_rows {
                                                std::uint64_t capacity, std::string_view client,
                                                std::uint64_t seq);
 
-  // Drops holders that are over and waiters that are dead, and lets in whoever can enter then. `me` has its answer by
-  // another way than by being told.
+  // Drops holders that are over and waiters that are dead, and lets in the waiters that can enter then. `me` has its
+  // answer by another way than by being told.
   result<void> bring_up_to_date();
-  // The first part of it alone: for those whose change will let others in anyhow.
+  // The first part of it alone: for verbs whose change will let waiters in anyhow.
   result<void> expire();
-  // For a name that nobody looks at: all that is dead goes.
+  // For a name that no client looks at: all that is dead goes.
   result<void> tidy();
   // Looks at holders that seem to be gone; drops those that are gone for long enough.
-  result<absence> look_for_the_dead();
+  result<absence> check_absent_holders();
 
   const entry* holder(std::string_view client, std::uint64_t seq) const;
   const entry* waiter(std::string_view client, std::uint64_t seq) const;
@@ -84,8 +83,8 @@ class lock_rows {
   }
   // When the first holder's time is over; 0 when there is none.
   microseconds_count first_expiry() const;
-  // The client whose end would bring this waiter forward: of whoever waits ahead of it, else of a holder. Empty when
-  // its connection cannot be watched.
+  // The client whose end would bring this waiter forward: of the waiter ahead of it, else of a holder. Empty when its
+  // connection cannot be watched.
   result<std::string> predecessor(const entry& waiting);
 
   bool is_in_use() const noexcept { return !holders_.empty() || !waiters_.empty(); }
@@ -95,26 +94,26 @@ class lock_rows {
 
   void set_capacity(std::uint64_t capacity) { capacity_ = capacity; }
   bool may_enter(const request& ask) const;
-  result<void> admit(const request& ask, const asker& who);
-  result<void> queue_up(const request& ask, const asker& who);
+  result<void> admit(const request& ask, const requester& from);
+  result<void> queue_up(const request& ask, const requester& from);
   // A holder that asks has heard of its grant: it lasts for its whole ttl now.
   result<void> confirm(std::string_view client, std::uint64_t seq);
   result<void> touch_waiter(std::string_view client, std::uint64_t seq);
   result<void> observe(std::string_view client, std::uint64_t seq, microseconds_count length);
   result<void> stop_observing(std::string_view client, std::uint64_t seq);
-  // Takes a holder or waiter out. Says whether there was one.
+  // Takes a holder or waiter out. Says whether it was there.
   result<bool> remove(std::string_view client, std::uint64_t seq);
   result<void> remove_all_of(std::string_view client);
   result<const entry*> shrink(std::string_view client, std::uint64_t seq, lock_mode to,
                               std::uint64_t weight);
   result<std::size_t> revoke();
 
-  // Lets in from the head of the queue whoever fits, and writes the row down.
+  // Lets in the waiters that fit, from the head of the queue, and writes the row down.
   result<void> close();
-  // After the commit. Best effort: who is not woken looks for itself after a while. Arrivals of our own client are not
-  // woken here: arrivals_of() says who they are.
+  // After the commit. Best effort: a waiter that is not woken looks for itself after a while. Arrivals of our own
+  // client are not woken here, but told by way of arrivals_of().
   void wake();
-  // Those of our own client who were let in meanwhile.
+  // Waiters of our own client that were let in meanwhile.
   std::vector<entry> arrivals_of(std::string_view client) const;
   // Another connection to interrupt, with the others.
   void also_wake(std::uint64_t listener) { to_wake_.insert(listener); }
@@ -130,14 +129,14 @@ class lock_rows {
   result<void> serve();
   result<void> let_in(entry next);
   result<void> drop_holder(std::size_t at);
-  void insert_waiter(entry&& one);
+  void insert_waiter(entry&& fresh);
   result<void> put(const entry& what);
   result<void> erase(const entry& what);
   std::uint64_t next_token();
   std::uint64_t used() const;
   std::uint64_t freed_by(const entry& waiting) const;  // of the capacity, by an upgrade
   bool is_dead(const entry& waiting) const;
-  void tell(const entry& whom);
+  void wake_after_commit(const entry& which);
 
   connection& on_;
   std::string name_;

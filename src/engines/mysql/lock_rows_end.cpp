@@ -19,19 +19,19 @@ result<void> lock_rows::bring_up_to_date() {
 
 result<void> lock_rows::expire() {
   for (std::size_t i = 0; i < holders_.size();) {
-    auto& one = holders_[i];
-    if (one.expires > now_) {
+    auto& held = holders_[i];
+    if (held.expires > now_) {
       ++i;
       continue;
     }
-    if (one.is_inline) {
+    if (held.is_inline) {
       if (auto ok = drop_holder(i); !ok) return ok;
       continue;
     }
-    auto gone = on_.run(sql().delete_expired, {name_, one.client, one.seq, now_});
+    auto gone = on_.run(sql().delete_expired, {name_, held.client, held.seq, now_});
     if (!gone) return std::move(gone).error();
     if (gone->affected == 0) {  // it has renewed itself just now
-      one.expires = now_ + one.ttl;
+      held.expires = now_ + held.ttl;
       ++i;
       continue;
     }
@@ -71,7 +71,7 @@ bool lock_rows::is_dead(const entry& waiting) const {
 result<void> lock_rows::drop_dead_waiters() {
   for (;;) {
     const auto dead =
-        std::ranges::find_if(waiters_, [this](const entry& one) { return is_dead(one); });
+        std::ranges::find_if(waiters_, [this](const entry& queued) { return is_dead(queued); });
     if (dead == waiters_.end()) break;
     if (auto ok = erase(*dead); !ok) return ok;
     waiters_.erase(dead);
@@ -79,7 +79,7 @@ result<void> lock_rows::drop_dead_waiters() {
     if (!waiters_.empty()) continue;
     if (auto more = read_more_waiters(); !more) return std::move(more).error();
   }
-  // An upgrade whose grant is gone has nothing to upgrade; whoever awaits it asks again and learns that.
+  // An upgrade whose grant is gone has nothing to upgrade; the waiter asks again and learns that.
   for (std::size_t i = 0; i < waiters_.size();) {
     const auto base = read_replaced(waiters_[i].was);
     if (!base || holder(waiters_[i].client, *base) != nullptr) {
@@ -93,12 +93,12 @@ result<void> lock_rows::drop_dead_waiters() {
   return {};
 }
 
-result<lock_rows::absence> lock_rows::look_for_the_dead() {
+result<lock_rows::absence> lock_rows::check_absent_holders() {
   absence out;
-  std::vector<std::string>
-      suspects;  // in order: two who look at the same two clients must not wait for each other
-  for (const auto& one : holders_)
-    if (one.grace > 0 && !one.is_present && one.client != me_) suspects.push_back(one.client);
+  // In order: two clients that look at the same two sessions must not wait for each other.
+  std::vector<std::string> suspects;
+  for (const auto& held : holders_)
+    if (held.grace > 0 && !held.is_present && held.client != me_) suspects.push_back(held.client);
   std::ranges::sort(suspects);
   suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
   for (const auto& client : suspects) {
@@ -120,12 +120,12 @@ result<lock_rows::absence> lock_rows::look_for_the_dead() {
       if (auto ok = on_.run(sql().note_gone, {gone, client}); !ok) return std::move(ok).error();
     }
     for (std::size_t i = 0; i < holders_.size();) {
-      const auto& one = holders_[i];
-      const auto end = std::max(gone, one.since) + one.grace;
-      if (one.client != client || one.grace == 0 || at < end) {
-        if (one.client == client && one.grace > 0) {
+      const auto& held = holders_[i];
+      const auto end = std::max(gone, held.since) + held.grace;
+      if (held.client != client || held.grace == 0 || at < end) {
+        if (held.client == client && held.grace > 0) {
           out.noticed = true;
-          out.bury_at = out.bury_at == 0 ? end : std::min(out.bury_at, end);
+          out.drop_at = out.drop_at == 0 ? end : std::min(out.drop_at, end);
         }
         ++i;
         continue;
@@ -155,8 +155,8 @@ result<void> lock_rows::erase(const entry& what) {
   return {};
 }
 
-// While others wait, their clients may be about to queue up again by means of them. A free lock has none: whoever finds
-// its own knows that somebody holds the lock, and will see it waiting.
+// While others wait, their clients may be about to queue up again by means of them. A free lock has none: a client that
+// finds its own knows that there is a holder, which will see it waiting.
 result<void> lock_rows::drop_leftovers() {
   const bool is_quiet = waiters_.empty() && !mine_ && all_waiters_read_;
   for (std::size_t i = 0; i < leftovers_.size();) {
@@ -185,11 +185,11 @@ result<void> lock_rows::observe(std::string_view client, std::uint64_t seq,
 }
 
 result<void> lock_rows::stop_observing(std::string_view client, std::uint64_t seq) {
-  const auto one = std::ranges::find_if(
+  const auto at = std::ranges::find_if(
       observers_, [&](const entry& other) { return is_same(other, client, seq); });
-  if (one == observers_.end()) return {};
-  if (auto ok = erase(*one); !ok) return ok;
-  observers_.erase(one);
+  if (at == observers_.end()) return {};
+  if (auto ok = erase(*at); !ok) return ok;
+  observers_.erase(at);
   return {};
 }
 
@@ -239,8 +239,8 @@ result<void> lock_rows::remove_all_of(std::string_view client) {
 // Where it is: a renewal that is under way looks for it there, and may have written a later `expires` than was read.
 result<const lock_rows::entry*> lock_rows::shrink(std::string_view client, std::uint64_t seq,
                                                   lock_mode to, std::uint64_t weight) {
-  const auto held =
-      std::ranges::find_if(holders_, [&](const entry& one) { return is_same(one, client, seq); });
+  const auto held = std::ranges::find_if(
+      holders_, [&](const entry& other) { return is_same(other, client, seq); });
   if (held == holders_.end()) return static_cast<const entry*>(nullptr);
   held->mode = to;
   held->weight = weight;
@@ -258,17 +258,17 @@ result<const lock_rows::entry*> lock_rows::shrink(std::string_view client, std::
 result<std::size_t> lock_rows::revoke() {
   const auto count = holders_.size();
   while (!holders_.empty()) {
-    const auto& one = holders_.front();
-    // Until it is read, or nobody can be there to read it any more.
-    const microseconds_count kept = now_ + one.ttl + 60'000'000;
+    const auto& held = holders_.front();
+    // A revocation notice: until it is read, or its client can no longer be there to read it.
+    const microseconds_count kept = now_ + held.ttl + 60'000'000;
     auto made =
         on_.run(sql().insert_entry,
-                {std::uint64_t{2}, std::string_view{name_}, one.client, one.seq, std::uint64_t{4},
-                 static_cast<std::uint64_t>(one.mode), one.weight, one.token, one.ttl, one.grace,
-                 now_, kept, std::int64_t{0}, std::int64_t{0}, std::uint64_t{0}, std::uint64_t{0},
-                 std::string_view{}, std::string_view{}});
+                {std::uint64_t{2}, std::string_view{name_}, held.client, held.seq, std::uint64_t{4},
+                 static_cast<std::uint64_t>(held.mode), held.weight, held.token, held.ttl,
+                 held.grace, now_, kept, std::int64_t{0}, std::int64_t{0}, std::uint64_t{0},
+                 std::uint64_t{0}, std::string_view{}, std::string_view{}});
     if (!made) return std::move(made).error();
-    tell(one);
+    wake_after_commit(held);
     if (auto ok = drop_holder(0); !ok) return std::move(ok).error();
   }
   return count;

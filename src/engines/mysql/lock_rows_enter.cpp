@@ -8,7 +8,7 @@ namespace holdfast::engines::mysql {
 
 namespace {
 
-// How long a grant lasts that was given to somebody who polls, until it has asked for it.
+// How long a grant lasts that was given to a waiter that polls, until it has asked for it.
 constexpr microseconds_count until_asked = 2'000'000;
 
 bool comes_before(const lock_rows::entry& a, const lock_rows::entry& b) {
@@ -24,7 +24,7 @@ std::uint64_t lock_rows::next_token() {
 
 std::uint64_t lock_rows::used() const {
   std::uint64_t sum = 0;
-  for (const auto& one : holders_) sum += one.weight;
+  for (const auto& held : holders_) sum += held.weight;
   return sum;
 }
 
@@ -47,39 +47,39 @@ bool lock_rows::may_enter(const request& ask) const {
 
 // A new holder: in the row itself where there is room.
 result<void> lock_rows::put(const entry& what) {
-  auto one = what;
-  one.is_inline = std::ranges::none_of(holders_, &entry::is_inline);
-  if (!one.is_inline) {
-    auto made =
-        on_.run(sql().insert_entry,
-                {std::uint64_t{0}, std::string_view{name_}, one.client, one.seq,
-                 static_cast<std::uint64_t>(one.state), static_cast<std::uint64_t>(one.mode),
-                 one.weight, one.token, one.ttl, one.grace, one.since, one.expires, one.turn,
-                 one.priority, one.place, std::uint64_t{one.push}, one.was, one.label});
+  auto fresh = what;
+  fresh.is_inline = std::ranges::none_of(holders_, &entry::is_inline);
+  if (!fresh.is_inline) {
+    auto made = on_.run(
+        sql().insert_entry,
+        {std::uint64_t{0}, std::string_view{name_}, fresh.client, fresh.seq,
+         static_cast<std::uint64_t>(fresh.state), static_cast<std::uint64_t>(fresh.mode),
+         fresh.weight, fresh.token, fresh.ttl, fresh.grace, fresh.since, fresh.expires, fresh.turn,
+         fresh.priority, fresh.place, std::uint64_t{fresh.push}, fresh.was, fresh.label});
     if (!made) return std::move(made).error();
     ++more_;
   }
-  holders_.push_back(std::move(one));
+  holders_.push_back(std::move(fresh));
   holders_changed_ = row_changed_ = true;
   return {};
 }
 
-result<void> lock_rows::admit(const request& ask, const asker& who) {
+result<void> lock_rows::admit(const request& ask, const requester& from) {
   entry fresh;
-  fresh.client = who.client;
+  fresh.client = from.client;
   fresh.seq = ask.owner.sequence;
   fresh.mode = ask.mode;
   fresh.weight = ask.weight;
   fresh.ttl = in_us(ask.ttl);
-  fresh.grace = who.grace;
+  fresh.grace = from.grace;
   fresh.since = now_;
   fresh.expires = now_ + fresh.ttl;
   fresh.priority = ask.priority;
-  fresh.push = who.push;
+  fresh.push = from.push;
   fresh.label = ask.label;
   if (ask.replaces != nullptr) {
-    const auto old = std::ranges::find_if(holders_, [&](const entry& one) {
-      return is_same(one, me_, ask.replaces->owner.sequence);
+    const auto old = std::ranges::find_if(holders_, [&](const entry& held) {
+      return is_same(held, me_, ask.replaces->owner.sequence);
     });
     if (auto ok = drop_holder(static_cast<std::size_t>(old - holders_.begin())); !ok) return ok;
   }
@@ -87,21 +87,21 @@ result<void> lock_rows::admit(const request& ask, const asker& who) {
   return put(fresh);
 }
 
-result<void> lock_rows::queue_up(const request& ask, const asker& who) {
+result<void> lock_rows::queue_up(const request& ask, const requester& from) {
   entry fresh;
-  fresh.client = who.client;
+  fresh.client = from.client;
   fresh.seq = ask.owner.sequence;
   fresh.state = entry_state::waiter;
   fresh.mode = ask.mode;
   fresh.weight = ask.weight;
   fresh.ttl = in_us(ask.ttl);
-  fresh.grace = who.grace;
+  fresh.grace = from.grace;
   fresh.since = now_;
-  fresh.expires = now_ + (who.push ? patience_of_push : patience_of_poll);
+  fresh.expires = now_ + (from.push ? patience_of_push : patience_of_poll);
   fresh.priority = ask.priority;
   fresh.turn = ask.replaces != nullptr ? turn_of_upgrade : -std::int64_t{ask.priority};
   fresh.place = places_ += place_step;
-  fresh.push = who.push;
+  fresh.push = from.push;
   fresh.label = ask.label;
   if (ask.replaces != nullptr) fresh.was = std::to_string(ask.replaces->owner.sequence);
   auto made =
@@ -117,25 +117,25 @@ result<void> lock_rows::queue_up(const request& ask, const asker& who) {
   return {};
 }
 
-void lock_rows::insert_waiter(entry&& one) {
-  const auto at =
-      std::ranges::find_if(waiters_, [&](const entry& other) { return comes_before(one, other); });
+void lock_rows::insert_waiter(entry&& fresh) {
+  const auto at = std::ranges::find_if(
+      waiters_, [&](const entry& other) { return comes_before(fresh, other); });
   if (at == waiters_.end() && !all_waiters_read_) {
-    mine_ = std::move(one);
+    mine_ = std::move(fresh);
   } else {
-    waiters_.insert(at, std::move(one));
+    waiters_.insert(at, std::move(fresh));
   }
 }
 
 result<void> lock_rows::confirm(std::string_view client, std::uint64_t seq) {
-  const auto one =
+  const auto mine =
       std::ranges::find_if(holders_, [&](const entry& held) { return is_same(held, client, seq); });
-  if (one == holders_.end() || one->push || one->state != entry_state::arrived) return {};
-  one->since = now_;  // its grace, too, counts from now
-  one->expires = now_ + one->ttl;
-  one->state = entry_state::holder;
+  if (mine == holders_.end() || mine->push || mine->state != entry_state::arrived) return {};
+  mine->since = now_;  // its grace, too, counts from now
+  mine->expires = now_ + mine->ttl;
+  mine->state = entry_state::holder;
   auto ok = on_.run(sql().confirm_entry,
-                    {one->since, one->expires, std::string_view{name_}, client, seq});
+                    {mine->since, mine->expires, std::string_view{name_}, client, seq});
   if (!ok) return std::move(ok).error();
   return {};
 }
@@ -171,15 +171,15 @@ result<void> lock_rows::let_in(entry next) {
   const bool is_me = is_same(next, me_, my_seq_);
   if (const auto base = read_replaced(next.was)) {
     const auto old = std::ranges::find_if(
-        holders_, [&](const entry& one) { return is_same(one, next.client, *base); });
+        holders_, [&](const entry& held) { return is_same(held, next.client, *base); });
     if (old == holders_.end()) return erase(next);
     next.was.clear();
     if (auto ok = drop_holder(static_cast<std::size_t>(old - holders_.begin())); !ok) return ok;
   }
   next.token = next_token();
   next.since = now_;
-  // Who must ask may be dead without anybody knowing: until it has asked, it has less. Our own client is not dead, and
-  // is told by the thread that has these rows open.
+  // A waiter that polls may be dead, and no other client would know: until it has asked, it has less. Our own client is
+  // not dead, and is told by the thread that has these rows open.
   const bool hears = next.push || next.client == me_;
   next.expires = now_ + (hears ? next.ttl : std::min(next.ttl, until_asked));
   queue_changed_ = true;
@@ -194,7 +194,7 @@ result<void> lock_rows::let_in(entry next) {
                     {static_cast<std::uint64_t>(next.state), next.token, next.since, next.expires,
                      next.was, std::string_view{name_}, next.client, next.seq});
   if (!ok) return std::move(ok).error();
-  if (next.client != me_) tell(next);
+  if (next.client != me_) wake_after_commit(next);
   arrivals_.push_back(next);
   holders_.push_back(std::move(next));
   holders_changed_ = true;

@@ -19,8 +19,8 @@ inline microseconds_count in_us(nanoseconds length) {
       std::chrono::ceil<std::chrono::microseconds>(length).count());
 }
 
-inline bool is_same(const lock_rows::entry& one, std::string_view client, std::uint64_t seq) {
-  return one.seq == seq && one.client == client;
+inline bool is_same(const lock_rows::entry& which, std::string_view client, std::uint64_t seq) {
+  return which.seq == seq && which.client == client;
 }
 
 // The number of the grant that a waiting upgrade replaces.

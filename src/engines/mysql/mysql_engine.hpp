@@ -34,11 +34,11 @@ namespace holdfast::engines::mysql {
 // Releases that were started and have not been served. Whatever is asked about the same name afterwards must find it
 // released; not only by the same client, for all clients of this process are used by the same program.
 //
-// Who asks would wait for another thread to begin the release. It serves it itself instead, if nobody has begun; the
-// thread that was to do it only delivers the outcome, for what follows it is not for strangers to run.
+// The asking thread would wait for another one to begin the release. It serves it itself instead, if it has not begun;
+// the thread that was to do it only delivers the outcome, for what follows it is not for an asking thread to run.
 class releases {
  public:
-  struct one {
+  struct pending {
     std::function<result<void>()> work;
     steady_time deadline;
     bool begun = false;
@@ -47,21 +47,21 @@ class releases {
 
   static releases& under_way();
   bool any() const noexcept { return count_.load() != 0; }
-  std::shared_ptr<one> begin(const std::string& what, std::function<result<void>()> work,
-                             steady_time deadline);
+  std::shared_ptr<pending> begin(const std::string& what, std::function<result<void>()> work,
+                                 steady_time deadline);
   // Served when this returns, by us or by another.
-  result<void> serve(const std::string& what, const std::shared_ptr<one>& which);
+  result<void> serve(const std::string& what, const std::shared_ptr<pending>& which);
   // Waits for all that were begun about it, or serves them.
   void wait_for(const std::string& what, const call& limits);
 
  private:
   using lock = std::unique_lock<std::mutex>;
-  void run(lock& held, const std::string& what, const std::shared_ptr<one>& which);
+  void run(lock& held, const std::string& what, const std::shared_ptr<pending>& which);
 
   std::atomic<unsigned> count_{0};
   std::mutex guard_;
   std::condition_variable_any ended_;
-  std::map<std::string, std::vector<std::shared_ptr<one>>, std::less<>> all_;
+  std::map<std::string, std::vector<std::shared_ptr<pending>>, std::less<>> all_;
 };
 
 // Rows that were left where this client handed over, by name: see sql.hpp. Only hints: a row may be gone.
@@ -114,8 +114,8 @@ class mysql_engine final : public blocking_engine {
   result<void> make_tables(const call& limits);
 
   // One name in a transaction of its own: `change` is called with its rows, or not at all when there are none and
-  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake who has news. `change` may be
-  // called again when nothing came of the first time.
+  // `create` is 0 (else the capacity to make it with). Afterwards: commit, and wake clients that have news. `change`
+  // may be called again when nothing came of the first time.
   result<bool> with_lock_rows(std::string_view name, const owner_id& owner, std::uint64_t create,
                               const call& limits,
                               const std::function<result<void>(lock_rows&)>& change);
@@ -125,7 +125,7 @@ class mysql_engine final : public blocking_engine {
   result<void> finish(connection& on, std::span<lock_rows> changed, const sending& asked);
   grant grant_of(const lock_rows::entry& held, std::string_view name, microseconds_count now,
                  const sending& asked);
-  asker self(bool push) const;
+  requester self(bool push) const;
 
   result<void> end_late_requests(std::string_view name, const call& limits);
   bool is_surely_taken(connection& on, const request& ask);
@@ -143,7 +143,7 @@ class mysql_engine final : public blocking_engine {
     if (releases_.any()) releases_.wait_for(place_ + std::string{name}, limits);
   }
 
-  // While somebody waits, and nothing is held that must be renewed, nobody else would notice that the session ended.
+  // While a client waits and holds nothing that must be renewed, no renewal would notice that its session ended.
   void look_after_session() noexcept;
   void plan_look_after_session(nanoseconds after) noexcept;
   // Tickets are looked at again by the engine's clock, which counts a suspended machine; threads sleep by another.
@@ -151,7 +151,7 @@ class mysql_engine final : public blocking_engine {
     if (when == steady_time::max()) return when;
     return std::chrono::steady_clock::now() + (when - clock_.now());
   }
-  void read_mail() noexcept;
+  void read_revocations() noexcept;
   void sweep(const call& limits) noexcept;
   void forget_session(std::string_view client, const call& limits) noexcept;
   void depart() noexcept;
@@ -169,7 +169,7 @@ class mysql_engine final : public blocking_engine {
                                              std::uint64_t seen, std::uint64_t number,
                                              const call& limits);
   void stop_observing(watch_kind kind, std::string_view name, std::uint64_t number) noexcept;
-  void tell_observers_of_counter(connection& on, std::string_view name);
+  void wake_observers_of_counter(connection& on, std::string_view name);
   result<counter> change_counter(connection& on, const counter_request& ask);
 
   const settings how_;
@@ -183,13 +183,13 @@ class mysql_engine final : public blocking_engine {
   session session_;
   timer_thread timers_;
   waits waits_;
-  std::unique_ptr<listener> listener_;  // none where nobody can be told
+  std::unique_ptr<listener> listener_;  // none where waiters poll
   leftover_rows leftover_rows_;
-  std::atomic<bool> expects_next_{true};  // when the last release had somebody to hand over to
+  std::atomic<bool> expects_next_{true};  // when the last release had a waiter to hand over to
   std::atomic<std::uint64_t> last_observer_{0};
   bool has_begun_ = false;  // else there is nothing to take leave of
   std::atomic<bool> ending_{false};
-  std::atomic<bool> looks_after_session_{false}, reads_mail_{false};
+  std::atomic<bool> looks_after_session_{false}, reads_revocations_{false};
   std::mutex told_guard_;
   std::vector<std::uint64_t> told_;  // revoked grants that the last heartbeat told of, sorted
   std::atomic<steady_time::rep> swept_at_{0};
@@ -197,7 +197,7 @@ class mysql_engine final : public blocking_engine {
   const std::string place_;  // of the store, for people and for releases_
   releases& releases_ = releases::under_way();
 
-  // They go first, and those of the base with them (see the destructor): they use everything above. Releases have
+  // They go first, and the base's with them (see the destructor): they use everything above. Releases have
   // threads of their own, because what is asked about a name waits for its releases, and must not keep them from being
   // served.
   thread_pool renewal_thread_{1};

@@ -13,21 +13,21 @@ namespace holdfast::engines::mysql {
 // ---- late requests
 
 void late_requests::add(const connection& what) {
-  if (what.is_mute()) last_ = std::chrono::steady_clock::now();
+  if (what.has_timed_out()) last_ = std::chrono::steady_clock::now();
   if (!what.may_still_run()) return;
   const std::lock_guard lock{guard_};
-  all_.push_back(what.who());
+  all_.push_back(what.own_identity());
   count_ = all_.size();
 }
 
-// Those that are about nothing in particular may be about this. And all, before there are too many of them.
+// Requests that are about nothing in particular may be about this. And all, before there are too many of them.
 std::vector<identity> late_requests::about(std::string_view name) const {
   constexpr std::size_t many = 64;
   std::vector<identity> out;
   const std::lock_guard lock{guard_};
   if (name.empty() || all_.size() >= many) return all_;
-  std::ranges::copy_if(all_, std::back_inserter(out), [name](const identity& one) {
-    return one.about.empty() || one.about == name;
+  std::ranges::copy_if(all_, std::back_inserter(out), [name](const identity& late) {
+    return late.about.empty() || late.about == name;
   });
   return out;
 }
@@ -36,28 +36,28 @@ bool late_requests::any(std::string_view name) const { return count_ != 0 && !ab
 
 void late_requests::forget(const identity& which) {
   const std::lock_guard lock{guard_};
-  std::erase_if(all_,
-                [&](const identity& one) { return one.id == which.id && one.host == which.host; });
+  std::erase_if(
+      all_, [&](const identity& late) { return late.id == which.id && late.host == which.host; });
   count_ = all_.size();
 }
 
 // Only what the server calls by the same number and the same address: after a restart the numbers begin anew. A
-// connection that looks asleep may have a statement on its way to it, so every one must go. They stay in the list until
-// they are gone: another thread that asks meanwhile must not take them for ended.
+// connection that looks asleep may have a statement on its way to it, so all must go. They stay in the list until they
+// are gone: another thread that asks meanwhile must not take them for ended.
 result<void> late_requests::end_all(std::string_view name, connection& by, const settings& how,
                                     const call& limits) {
   for (;;) {
     const auto some = about(name);
     bool all_gone = true;
-    for (const auto& one : some) {
-      auto known = by.knows(one);
+    for (const auto& late : some) {
+      auto known = by.knows(late);
       if (!known) return std::move(known).error();
       if (!*known) {
-        forget(one);
+        forget(late);
         continue;
       }
       all_gone = false;
-      by.end(one.id);  // what comes of it shows in the next look
+      by.end(late.id);  // what comes of it shows in the next look
     }
     if (all_gone) return {};
     if (by.is_broken() || limits.stop.stop_requested() ||
@@ -79,14 +79,14 @@ result<pool::lease> pool::take(const call& limits, std::string_view name) {
           errc::unavailable,
           fmt::format("{}: all {} connections are in use (connections=).", how_.url, count_)};
     while (!idle_.empty()) {
-      auto one = std::move(idle_.back());
+      auto idle = std::move(idle_.back());
       idle_.pop_back();
-      if (!one->is_stale() && one->heard_at() >= late_requests_.last()) {
-        one->begin(limits, name);
-        return lease{*this, std::move(one)};
+      if (!idle->is_stale() && idle->heard_at() >= late_requests_.last()) {
+        idle->begin(limits, name);
+        return lease{*this, std::move(idle)};
       }
-      // The server has ended it (it was restarted, or somebody was thorough), or it has not been heard of since another
-      // one was found mute: that would cost the next caller all its time, too.
+      // The server has ended it (it was restarted, or an operator killed it), or it has not been heard of since another
+      // connection timed out: that would cost the next caller all its time, too.
       --count_;
     }
     ++count_;

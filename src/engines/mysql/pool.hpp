@@ -26,7 +26,7 @@ class late_requests {
   // unavailable when that cannot be made sure of in time.
   result<void> end_all(std::string_view name, connection& by, const settings& how,
                        const call& limits);
-  // When a call was last given up for lack of an answer. Connections that have not been heard of since may be as mute.
+  // When a call last timed out. Connections that have not been heard of since may get no answer either.
   steady_time last() const noexcept { return last_.load(); }
 
  private:

@@ -26,7 +26,7 @@ result<void> mysql_engine::release(const grant& held, const call& limits) {
     if (!freed) return std::move(freed).error();
     if (freed->affected > 0) return {};
   }
-  // Somebody waits, or it is not ours any more.
+  // There are waiters, or it is not ours any more.
   auto handed = hand_over(held, limits);
   if (!handed) return std::move(handed).error();
   if (*handed) return {};
@@ -50,8 +50,8 @@ result<void> mysql_engine::release_slowly(std::string_view name, const owner_id&
   return {};
 }
 
-// Never destroyed: a client may be closed while the program ends. A forked child begins with an empty one: what is
-// under way in its parent does not end here, and the guard may be locked for good.
+// Never destroyed: a client may be closed while the program ends. A forked child begins with an empty list: what
+// is under way in its parent does not end here, and the guard may be locked for good.
 releases& releases::under_way() {
   struct of_process {
     std::uint64_t born = support::fork_generation();
@@ -66,18 +66,18 @@ releases& releases::under_way() {
   return known->all;
 }
 
-std::shared_ptr<releases::one> releases::begin(const std::string& what,
-                                               std::function<result<void>()> work,
-                                               steady_time deadline) {
-  auto fresh = std::make_shared<one>(one{std::move(work), deadline});
+std::shared_ptr<releases::pending> releases::begin(const std::string& what,
+                                                   std::function<result<void>()> work,
+                                                   steady_time deadline) {
+  auto fresh = std::make_shared<pending>(pending{std::move(work), deadline});
   const std::lock_guard held{guard_};
   all_[what].push_back(fresh);
   count_.fetch_add(1);
   return fresh;
 }
 
-// REQUIRES: `held` is, and nobody has begun it.
-void releases::run(lock& held, const std::string& what, const std::shared_ptr<one>& which) {
+// REQUIRES: `held` is, and no thread has begun it.
+void releases::run(lock& held, const std::string& what, const std::shared_ptr<pending>& which) {
   which->begun = true;
   held.unlock();
   auto outcome = which->work();
@@ -90,7 +90,7 @@ void releases::run(lock& held, const std::string& what, const std::shared_ptr<on
   ended_.notify_all();
 }
 
-result<void> releases::serve(const std::string& what, const std::shared_ptr<one>& which) {
+result<void> releases::serve(const std::string& what, const std::shared_ptr<pending>& which) {
   lock held{guard_};
   if (!which->begun) run(held, what, which);
   ended_.wait(held, [&] { return which->outcome.has_value(); });
@@ -98,8 +98,8 @@ result<void> releases::serve(const std::string& what, const std::shared_ptr<one>
 }
 
 void releases::wait_for(const std::string& what, const call& limits) {
-  // Not for those who may have to give up before the release does.
-  const auto is_for_us = [&](const std::shared_ptr<one>& which) {
+  // Not by a caller that may have to give up before the release does.
+  const auto is_for_us = [&](const std::shared_ptr<pending>& which) {
     return !which->begun && which->deadline <= limits.deadline && !limits.stop.stop_possible();
   };
   lock held{guard_};

@@ -10,15 +10,15 @@ using namespace std::chrono_literals;
 result<session_proof> mysql_engine::renew(std::span<renewal> batch, const call& limits) {
   std::vector<std::uint64_t> revoked;
   auto proof = session_.renew(batch, limits, revoked);
-  const bool has_mail = !revoked.empty();
+  const bool any_revoked = !revoked.empty();
   const auto lost = not_told_yet(std::move(revoked));
   if (!lost.empty())
     core_.on_lost(lost, "it was revoked");  // before the proof, which would prolong them
-  if (has_mail) {
-    if (!reads_mail_.exchange(true))
+  if (any_revoked) {
+    if (!reads_revocations_.exchange(true))
       post([this] {
-        read_mail();
-        reads_mail_ = false;
+        read_revocations();
+        reads_revocations_ = false;
       });
   }
   sweep_now_and_then();
@@ -41,8 +41,8 @@ void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
   renewal_thread_.post([this, batch, &limits, &done] { done.complete(renew(batch, limits)); });
 }
 
-// Where the listener does not, because nobody waits: what was revoked.
-void mysql_engine::read_mail() noexcept {
+// Where the listener does not, because this client has no waiter.
+void mysql_engine::read_revocations() noexcept {
   call limits;
   limits.deadline = std::chrono::steady_clock::now() + 5s;
   auto on = plain_.take(limits, {});
@@ -53,13 +53,13 @@ void mysql_engine::read_mail() noexcept {
   if (!found) return;
   std::vector<owner_id> lost;
   for (const auto& news : *found)
-    if (is_mail(news)) lost.push_back({client_, news.number(2)});
+    if (is_revocation(news)) lost.push_back({client_, news.number(2)});
   if (lost.empty()) return;
   core_.on_lost(lost, "it was revoked");
-  // Afterwards: a heartbeat that finds no mail any more prolongs what core still believes in.
+  // Afterwards: a heartbeat that finds no revocation notice any more prolongs what core still believes in.
   for (const auto& news : *found)
-    if (is_mail(news))
-      static_cast<void>((*on)->run(sql().delete_mail, {news.bytes(1), me, news.number(2)}));
+    if (is_revocation(news))
+      static_cast<void>((*on)->run(sql().delete_revocation, {news.bytes(1), me, news.number(2)}));
 }
 
 }  // namespace holdfast::engines::mysql

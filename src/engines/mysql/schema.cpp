@@ -1,4 +1,4 @@
-// The tables. Names are bytes (VARBINARY), so that those differing in case, accents or trailing spaces are different.
+// The tables. Names are bytes (VARBINARY), so that they differ by case, accents and trailing spaces, too.
 #include "engines/mysql/sql.hpp"
 
 namespace holdfast::engines::mysql {
@@ -26,7 +26,7 @@ const std::vector<std::string>& schema_statements() {
   KEY client (client)
 ) ENGINE=InnoDB)",
       R"(CREATE TABLE IF NOT EXISTS holdfast_entry (
-  space    TINYINT UNSIGNED NOT NULL COMMENT '0 locks, 1 counters, 2 mail to a client',
+  space    TINYINT UNSIGNED NOT NULL COMMENT '0 locks, 1 counters, 2 revocation notices',
   name     VARBINARY(255)   NOT NULL,
   client   BINARY(16)       NOT NULL,
   seq      BIGINT UNSIGNED  NOT NULL,
@@ -71,13 +71,14 @@ const std::vector<std::string>& schema_statements() {
 std::string schema() {
   std::string out =
       "-- The tables of holdfast's mysql engine, for MariaDB 10.3 and MySQL 8.0 or newer.\n"
-      "-- Run this in the database that the store address names, as a user who may create tables.\n"
+      "-- Run this in the database that the store address names, as a user that may create "
+      "tables.\n"
       "-- All that the user in the address needs, besides CREATE with ?create=1:\n";
   for (const char* table :
        {"holdfast_lock", "holdfast_entry", "holdfast_session", "holdfast_counter"})
     out += std::string{"--   GRANT SELECT, INSERT, UPDATE, DELETE ON thedatabase."} + table +
            " TO theuser;\n";
-  for (const auto& one : schema_statements()) out += "\n" + one + ";\n";
+  for (const auto& table : schema_statements()) out += "\n" + table + ";\n";
   return out;
 }
 

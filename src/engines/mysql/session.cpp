@@ -33,7 +33,7 @@ result<void> session::connect(const call& limits) {
     return {};
   }
   if (connection_) {
-    last_ = connection_->who();
+    last_ = connection_->own_identity();
     late_requests_.add(*connection_);
     connection_.reset();
   }
@@ -43,11 +43,11 @@ result<void> session::connect(const call& limits) {
   return {};
 }
 
-// On a connection that is given up on the way the user lock may be held: the next attempt must know whom to end.
+// On a connection that is given up on the way the user lock may be held: the next attempt must know what to end.
 result<void> session::join(std::unique_ptr<connection> fresh, const call& limits) {
   auto ok = join_on(*fresh, limits);
   if (!ok) {
-    last_ = fresh->who();
+    last_ = fresh->own_identity();
     late_requests_.add(*fresh);
     return ok;
   }
@@ -58,15 +58,15 @@ result<void> session::join(std::unique_ptr<connection> fresh, const call& limits
 
 result<void> session::join_on(connection& fresh, const call& limits) {
   fresh.begin(limits, {});
-  // A row that a stranger keeps locked must not keep all others from being renewed within the grace.
+  // A row that another program keeps locked must not keep all others from being renewed within the grace.
   if (auto ok = fresh.define("SET SESSION innodb_lock_wait_timeout=1"); !ok) return ok;
-  // First the user lock, then the note that says we are gone: see lock_rows::look_for_the_dead.
+  // First the user lock, then the note that says we are gone: see lock_rows::check_absent_holders.
   if (has_user_locks_)
     if (auto ok = take_user_lock(fresh); !ok) return ok;
   const auto asked = clock_.now();
-  auto joined =
-      fresh.run(sql().join_session, {std::string_view{who_.client}, std::string_view{who_.host},
-                                     static_cast<std::uint64_t>(who_.pid)});
+  auto joined = fresh.run(sql().join_session,
+                          {std::string_view{identity_.client}, std::string_view{identity_.host},
+                           static_cast<std::uint64_t>(identity_.pid)});
   if (!joined) {
     auto why = std::move(joined).error();
     if (why.code() != errc::outcome_unknown) return why;
@@ -77,10 +77,10 @@ result<void> session::join_on(connection& fresh, const call& limits) {
   return {};
 }
 
-// Somebody may have it for a moment, to see whether it is free; and the connection that had it before may be dead
+// Another client may have it for a moment, to see whether it is free; and the connection that had it before may be dead
 // without the server knowing.
 result<void> session::take_user_lock(connection& on) {
-  const auto name = session_lock(who_.client);
+  const auto name = session_lock(identity_.client);
   for (const int attempt : {0, 1}) {
     auto got = on.ask(sql().take_lock, {std::string_view{name}, std::uint64_t{1}});
     if (!got) return std::move(got).error();
@@ -106,13 +106,13 @@ result<bool> session::check_user_locks(const call& limits) {
     why_not_ = "the server is a node of a Galera cluster, whose user locks are its own";
     return false;
   }
-  const auto name = session_lock(who_.client);
-  auto whose = (*other)->ask(sql().who_has_lock, {std::string_view{name}});
-  if (!whose) {
+  const auto name = session_lock(identity_.client);
+  auto owning = (*other)->ask(sql().connection_with_lock, {std::string_view{name}});
+  if (!owning) {
     why_not_ = "it does not allow GET_LOCK";
     return false;
   }
-  if (whose->front().number(0) == connection_->who().id) return true;
+  if (owning->front().number(0) == connection_->own_identity().id) return true;
   why_not_ = "a user lock of one connection is not seen by another; is there a proxy in between?";
   return false;
 }
@@ -122,7 +122,7 @@ result<void> session::revive(const call& limits) {
   return connect(limits);
 }
 
-result<void> session::tend(const call& limits) {
+result<void> session::try_revive(const call& limits) {
   const std::unique_lock lock{guard_, std::try_to_lock};
   return lock ? connect(limits) : result<void>{};
 }
@@ -164,10 +164,10 @@ result<session_proof> session::renew(std::span<renewal> batch, const call& limit
     return error{errc::unavailable, "The renewal was not sent in time: others were before it."};
   if (auto ok = connect(limits); !ok) return std::move(ok).error();
   const auto asked = now();
-  auto there = connection_->ask(sql().is_there, {std::string_view{who_.client}});
+  auto there = connection_->ask(sql().is_there, {std::string_view{identity_.client}});
   if (!there) return std::move(there).error();
   belief_.proven(asked.session, asked.at);
-  for (const auto& mail : *there) revoked.push_back(mail.number(0));
+  for (const auto& notice : *there) revoked.push_back(notice.number(0));
   // The rows of locks first, then entries, each by name: every client locks rows in this order.
   std::vector<std::size_t> all(batch.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
@@ -185,19 +185,19 @@ result<session_proof> session::renew(std::span<renewal> batch, const call& limit
 // As many at once as there are; as few sizes of statements as will do. When a row among many cannot be written (another
 // program keeps it locked), the others are written one by one. After a failure nothing is begun that could wait for a
 // locked row beyond the deadline: cut off in the middle, it would cost the session its connection.
-void session::write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
+void session::write_rows(std::span<renewal> batch, std::span<const std::size_t> chosen,
                          steady_time deadline) {
   constexpr nanoseconds lock_wait = std::chrono::milliseconds{1200};
   const auto has_time = [&] {
     return !connection_->is_broken() && std::chrono::steady_clock::now() < deadline - lock_wait;
   };
   bool any_failed = false;
-  for (std::size_t begin = 0; begin < those.size() && !connection_->is_broken();) {
+  for (std::size_t begin = 0; begin < chosen.size() && !connection_->is_broken();) {
     if (any_failed && !has_time()) return;
-    const auto left = those.size() - begin;
+    const auto left = chosen.size() - begin;
     std::size_t which = 0;
     while (which + 1 < statements::sizes.size() && left <= statements::sizes[which + 1]) ++which;
-    const auto some = those.subspan(begin, std::min(statements::sizes[which], left));
+    const auto some = chosen.subspan(begin, std::min(statements::sizes[which], left));
     begin += some.size();
     if (write_some(batch, some, which)) continue;
     any_failed = true;
@@ -212,9 +212,9 @@ void session::write_rows(std::span<renewal> batch, std::span<const std::size_t> 
 result<void> session::write_some(std::span<renewal> batch, std::span<const std::size_t> some,
                                  std::size_t size) {
   const bool entries = is_entry(*batch[some.front()].held);
-  std::vector<parameter> with{std::string_view{who_.client}};
-  for (std::size_t i = 0; i < statements::sizes[size];
-       ++i) {  // the last one again, where there are too few
+  std::vector<parameter> with{std::string_view{identity_.client}};
+  // The last grant again, where there are too few.
+  for (std::size_t i = 0; i < statements::sizes[size]; ++i) {
     const auto& held = *batch[some[std::min(i, some.size() - 1)]].held;
     with.emplace_back(held.name);
     with.emplace_back(held.owner.sequence);
@@ -227,7 +227,7 @@ result<void> session::write_some(std::span<renewal> batch, std::span<const std::
   if (!all) {
     auto found = connection_->ask((entries ? sql().check_entries : sql().check_rows)[size], with);
     if (!found) return std::move(found).error();
-    for (const auto& one : *found) alive.push_back(one.number(0));
+    for (const auto& held : *found) alive.push_back(held.number(0));
   }
   for (const auto i : some) {
     auto& about = batch[i];

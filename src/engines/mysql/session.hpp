@@ -1,8 +1,8 @@
 // A client's session: one connection of its own that holds a user lock named after the client (GET_LOCK), and on which
 // all its grants are renewed.
 //
-// Presence. While the connection lives, nobody else can have that user lock; when the process dies, the server frees
-// it within a millisecond. With a grace (?grace=, 3 s unless told otherwise) others may take our locks once they have
+// Presence. While the connection lives, no other can have that user lock; when the process dies, the server frees it
+// within a millisecond. With a grace (?grace=, 3 s unless told otherwise) others may take our locks once they have
 // found the user lock free for that long, and the grant is older than that, although its ttl has not passed. So a
 // lease must not be believed for longer than the grace after the last proof that the connection was there, or after
 // the grant was asked for. The proof is an answered statement on this very connection: connections do not come back
@@ -53,31 +53,31 @@ class session {
   };
 
   session(const settings& how, watchdog& by, late_requests& left, const class clock& time,
-          identity_of_client who)
-      : how_(how), by_(by), late_requests_(left), clock_(time), who_(std::move(who)) {}
+          identity_of_client own)
+      : how_(how), by_(by), late_requests_(left), clock_(time), identity_(std::move(own)) {}
 
   // Connects, and finds out whether user locks are what they should be. Then grace and listening are known.
   result<void> open(const call& limits);
-  // Nobody can be told anything here, and nobody is seen to be gone: proxies, Galera, wait=poll.
+  // False: no waiter can be woken here, and no client is seen to be gone: proxies, Galera, wait=poll.
   bool has_user_locks() const noexcept { return has_user_locks_; }
   const std::string& why_not() const noexcept { return why_not_; }
   nanoseconds grace() const noexcept { return has_user_locks_ ? how_.grace : nanoseconds::zero(); }
 
-  // How long a lease is believed after the last answer; 0: for its ttl. Those who cannot be told that something was
-  // revoked must ask for it.
-  nanoseconds attention() const noexcept {
+  // How long a lease is believed after the last answer; 0: for its ttl. A client that cannot be told of revocations
+  // must ask for them.
+  nanoseconds longest_validity() const noexcept {
     return has_user_locks_ ? how_.grace : nanoseconds{std::chrono::seconds{3}};
   }
 
-  // How long a listener sleeps that has several to look after. MySQL's GET_LOCK knows whole seconds only, and takes
+  // How long a listener sleeps that has several clients to watch. MySQL's GET_LOCK knows whole seconds only, and takes
   // less than half of one for none.
-  nanoseconds turn() const noexcept {
+  nanoseconds sleep_between_looks() const noexcept {
     using std::chrono::seconds;
     if (version_.is_mariadb) return how_.grace / 2;
     return std::max(std::chrono::floor<seconds>(how_.grace / 2), seconds{1});
   }
 
-  const std::string& client() const noexcept { return who_.client; }
+  const std::string& client() const noexcept { return identity_.client; }
   const server_version& version() const noexcept { return version_; }
 
   // To be read before a question is sent whose answer may show grants of ours.
@@ -89,14 +89,14 @@ class session {
   grant grant_of(const seen_grant& what, const sending& asked) const;
 
   // Asks the store about each. `revoked`: the numbers of all grants of ours that were revoked, in the batch or not, and
-  // of which nobody has been told yet; also when the answer is an error.
+  // of which core has not been told yet; also when the answer is an error.
   result<session_proof> renew(std::span<renewal> batch, const call& limits,
                               std::vector<std::uint64_t>& revoked);
   // Connects again, if need be: without its session a client's waiters count as dead.
   result<void> revive(const call& limits);
-  // The same, unless somebody else is at it just now. Does not wait for them.
-  result<void> tend(const call& limits);
-  // Has the connection ended? Asks nobody, and waits for nobody.
+  // The same, unless another thread is at it just now, for which this does not wait.
+  result<void> try_revive(const call& limits);
+  // Has the connection ended? Neither asks the server nor waits for another thread.
   bool is_gone() const;
   // The connection goes, and with it the user lock.
   void close() noexcept;
@@ -110,7 +110,7 @@ class session {
   result<void> join_on(connection& fresh, const call& limits);
   result<void> take_user_lock(connection& on);
   result<bool> check_user_locks(const call& limits);
-  void write_rows(std::span<renewal> batch, std::span<const std::size_t> those,
+  void write_rows(std::span<renewal> batch, std::span<const std::size_t> chosen,
                   steady_time deadline);
   result<void> write_some(std::span<renewal> batch, std::span<const std::size_t> some,
                           std::size_t size);
@@ -119,7 +119,7 @@ class session {
   watchdog& by_;
   late_requests& late_requests_;
   const class clock& clock_;
-  const identity_of_client who_;
+  const identity_of_client identity_;
   bool has_user_locks_ = false;
   std::string why_not_;
   server_version version_;

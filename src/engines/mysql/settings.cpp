@@ -54,7 +54,8 @@ result<void> read_waiting(const store_url& url, settings& out) {
   if (*grace > 0ns && *grace < 200ms)
     return bad_address(url, "has a grace of less than 200ms; a busy machine is not a dead one.");
   if (*grace > 0ns && polls)
-    return bad_address(url, "has wait=poll and a grace; who polls is not seen to be gone.");
+    return bad_address(url,
+                       "has wait=poll and a grace; a client that polls is not seen to be gone.");
   out.grace = *grace;
   return {};
 }
@@ -81,10 +82,10 @@ result<settings> read_settings(const store_url& url) {
   out.url = url.str();
   for (const auto& read : {read_place, read_tls, read_waiting, read_numbers})
     if (auto ok = read(url, out); !ok) return std::move(ok).error();
-  auto who = read_login(url, true);
-  if (!who) return std::move(who).error();
-  out.user = std::move(who->user);
-  out.password = std::move(who->password);
+  auto login = read_login(url, true);
+  if (!login) return std::move(login).error();
+  out.user = std::move(login->user);
+  out.password = std::move(login->password);
   return out;
 }
 

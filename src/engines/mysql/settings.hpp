@@ -6,13 +6,13 @@
 //   create=1            make the tables when they are missing (needs the CREATE grant); else `holdfast schema mysql`
 //   grace=3s            how long a client's connection may be gone before others may take its locks; 0: never before
 //                       the ttl
-//   wait=auto|push|poll how waiters learn that it is their turn: told by whoever releases (push), or by asking ever
-//                       less often (poll); auto finds out whether the server allows the first
+//   wait=auto|push|poll how waiters learn that it is their turn: told by the releasing client (push), or by asking
+//                       ever less often (poll); auto finds out whether the server allows the first
 //   connections=8       at most, of each of the two kinds that the pool has
 //   password_file= password_env=     where the password is
 //   tls=auto|on|off     auto: off for a socket or a loopback address, on otherwise. On means verified: the
 //                       certificate and the host's name in it
-//   ca_file= cert_file= key_file=    whom to trust, who we are
+//   ca_file= cert_file= key_file=    the authority to trust, our certificate and key
 #pragma once
 
 #include <holdfast/url.hpp>

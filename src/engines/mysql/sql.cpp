@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view now_us = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 
-// No client (of an outer join) is nobody's lock: to ask MySQL for a lock called NULL is an error.
+// No client (of an outer join) has a lock that is never taken: to ask MySQL for a lock called NULL is an error.
 constexpr std::string_view lock_of_session = "CONCAT('holdfast:s:',COALESCE(HEX({}client),''))";
 constexpr std::string_view lock_of_listener = "CONCAT('holdfast:l:',COALESCE(HEX({}client),''))";
 
@@ -42,8 +42,8 @@ std::string columns_of_entry(std::string_view table = "") {
 // The one statement of an uncontended acquire. Assignments are made from left to right, so `expires`, which the others
 // look at, comes last. VALUES(since) is "now". Won when rows were affected; the token is the insert id.
 //
-// Free: nobody holds it and `more` is 0, so nobody waits either. Again: it is ours already (the answer was lost, or
-// core asks a second time); then it is as if it were granted now: the grace counts from `since`.
+// Free: it has no holder, and `more` is 0, so no waiter either. Again: it is ours already (the answer was lost, or core
+// asks a second time); then it is as if it were granted now: the grace counts from `since`.
 std::string enter_text() {
   constexpr std::string_view is_free = "more=0 AND expires<=VALUES(since)";
   constexpr std::string_view is_again =
@@ -66,9 +66,9 @@ std::string enter_text() {
   return text;
 }
 
-// Is it surely taken? By a holder who is there, beside whom we do not fit, or, in fifo order, by a waiter who is
-// there. Takes no locks, so it neither waits for those who are changing the name just now, nor do they for it.
-std::string glance_text() {
+// Is it surely taken? By a holder that is there, beside which we do not fit, or, in fifo order, by a waiter that is
+// there. Takes no locks, so it neither waits for clients that are changing the name just now, nor do they for it.
+std::string surely_taken_text() {
   const auto session = [](std::string_view of) {
     return fmt::format("IS_USED_LOCK({}) IS NOT NULL",
                        fmt::format(fmt::runtime(lock_of_session), of));
@@ -126,8 +126,8 @@ void rows_of_locks(statements& out) {
   out.lock_row = {
       fmt::format("SELECT {} FROM holdfast_lock WHERE name=? FOR UPDATE", columns_of_lock()),
       std::string{lock_types}};
-  // Not INSERT IGNORE: when the row is there already, that locks it for reading, and two who then want it for writing
-  // wait for each other.
+  // Not INSERT IGNORE: when the row is there already, that locks it for reading, and two clients that then want it for
+  // writing wait for each other.
   out.insert_row = {
       fmt::format(
           "INSERT INTO holdfast_lock(name,capacity,fence,places,more,client,seq,mode,weight,"
@@ -205,7 +205,7 @@ void changing_entries(statements& out) {
 // the order of the tables here, each by its primary key.
 //
 // An index keeps what is no longer true until the server has purged it, and that may be long: so the ends of ranges are
-// looked for from where they are. Who waits is behind whoever holds, having waited itself.
+// looked for from where they are. A waiter is behind the holder, which has waited itself.
 void handing_over(statements& out) {
   out.waits_next = {
       fmt::format(
@@ -247,7 +247,7 @@ void handing_over(statements& out) {
   // The holder, if it was handed over to, and the end of the queue from the back.
   const auto columns = fmt::format("client,seq,expires,grace,{},IS_USED_LOCK({}) IS NOT NULL",
                                    now_us, fmt::format(fmt::runtime(lock_of_session), ""));
-  out.who_is_ahead = {
+  out.clients_ahead = {
       fmt::format(
           "(SELECT 0,{1} FROM holdfast_entry WHERE space=0 AND name=? AND state=3 AND expires>{0} "
           "ORDER BY turn DESC,place DESC LIMIT 1) UNION ALL "
@@ -287,7 +287,7 @@ void looking(statements& out) {
           "LIMIT ?) l {2} ORDER BY l.name,e.turn,e.place",
           pair, now_us, joined),
       pair_types};
-  // 0 when nobody holds it; and when the first of the holders ends.
+  // 0 when it has no holder; and when the first of the holders ends.
   out.version = {
       fmt::format(
           "SELECT l.fence,{0},GREATEST(IF(l.expires>{0},l.expires,0),COALESCE((SELECT "
@@ -309,7 +309,7 @@ void sessions(statements& out) {
                   fmt::format(fmt::runtime(lock_of_session), ""), now_us),
       "uuu"};
   out.note_gone = {"UPDATE holdfast_session SET gone=? WHERE client=?", "", true};
-  // Of one whose row is missing, to have a row to lock. Not INSERT IGNORE: see insert_row.
+  // Of a client whose row is missing, to have a row to lock. Not INSERT IGNORE: see insert_row.
   out.insert_session = {
       fmt::format("INSERT INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'',0,0,{}) "
                   "ON DUPLICATE KEY UPDATE gone=gone",
@@ -318,7 +318,7 @@ void sessions(statements& out) {
   out.leave_session = {"DELETE FROM holdfast_session WHERE client=?", "", true};
   out.take_lock = {"SELECT GET_LOCK(?,?)", "u"};
   out.free_lock = {"SELECT RELEASE_LOCK(?)", "u"};
-  out.who_has_lock = {"SELECT COALESCE(IS_USED_LOCK(?),0)", "u"};
+  out.connection_with_lock = {"SELECT COALESCE(IS_USED_LOCK(?),0)", "u"};
   // An answer proves that the connection, and so the session's lock, is there; and brings revocations.
   out.is_there = {"SELECT seq FROM holdfast_entry WHERE client=? AND state=4", "u"};
   out.names_of_client = {
@@ -329,14 +329,14 @@ void sessions(statements& out) {
       "b"};
 }
 
-// The blocking statements look before they sleep: news that came before the statement began is seen, and whoever has
-// news later interrupts it (KILL QUERY), wherever it is. So nothing is missed in between.
+// The blocking statements look before they sleep: news that came before the statement began is seen, and a client with
+// later news interrupts it (KILL QUERY), wherever it is. So nothing is missed in between.
 void being_told(statements& out) {
   constexpr std::string_view digest =
       "(SELECT CAST(COALESCE(SUM(token%4294967296+1),0) AS UNSIGNED) FROM holdfast_entry WHERE "
       "client=? AND "
       "state>=2)";
-  // First gives back what the one before may have taken without our knowing (see listener::let_go).
+  // First gives back what the statement before may have taken without our knowing (see listener::let_go).
   out.watch_for_news = {
       fmt::format("SELECT IF({}<>?,2,0*COALESCE(RELEASE_LOCK(?),0)+GET_LOCK(?,?/1000))", digest),
       "u"};
@@ -345,15 +345,15 @@ void being_told(statements& out) {
                           "client=? AND state>=2",
                           now_us),
               "ubuuuuuuuuiuu"};
-  out.delete_mail = {"DELETE FROM holdfast_entry WHERE space=2 AND name=? AND client=? AND seq=?",
-                     "", true};
+  out.delete_revocation = {
+      "DELETE FROM holdfast_entry WHERE space=2 AND name=? AND client=? AND seq=?", "", true};
   out.is_observing = {
       "SELECT 1 FROM holdfast_entry WHERE space=0 AND name=? AND client=? AND seq=? AND state=2",
       "u"};
   out.delete_observer = {
       "DELETE FROM holdfast_entry WHERE space=1 AND name=? AND client=? AND seq=? AND state=2", "",
       true};
-  // Waiters of this client of whom a holder has no session any more.
+  // Waiters of this client for a name of which a holder has no session any more.
   const auto absent = [](std::string_view of) {
     return fmt::format(fmt::runtime("IS_FREE_LOCK(" + std::string{lock_of_session} + ")"), of);
   };
@@ -403,7 +403,7 @@ void counters(statements& out) {
 }
 
 void sweeping(statements& out) {
-  // The sweepers' own row: `gone` is when one last began, `host` the name that it came to.
+  // The sweepers' own row: `gone` is when a sweep last began, `host` the name that it came to.
   out.insert_sweep = {
       "INSERT IGNORE INTO holdfast_session(client,host,pid,gone,since) VALUES(?,'',0,0,0)", "",
       true};
@@ -431,10 +431,11 @@ void sweeping(statements& out) {
           "SELECT DISTINCT name FROM holdfast_entry WHERE space=0 AND expires<{}-? LIMIT {}",
           now_us, statements::swept_at_once),
       "b"};
-  out.old_mail = {fmt::format("SELECT space,name,client,seq FROM holdfast_entry WHERE space IN "
-                              "(1,2) AND expires<{} LIMIT {}",
-                              now_us, statements::swept_at_once),
-                  "ubbu"};
+  // Observers of counters, and revocation notices.
+  out.old_entries = {fmt::format("SELECT space,name,client,seq FROM holdfast_entry WHERE space IN "
+                                 "(1,2) AND expires<{} LIMIT {}",
+                                 now_us, statements::swept_at_once),
+                     "ubbu"};
   out.old_sessions = {
       fmt::format(
           "SELECT client FROM holdfast_session WHERE since<{}-? AND client<>? AND IS_FREE_LOCK({}) "
@@ -462,9 +463,9 @@ statements make() {
           "AND more=0 AND expires>{0}",
           now_us),
       "", true};
-  out.probe = {
+  out.check_tables = {
       "SELECT 1 FROM holdfast_lock,holdfast_entry,holdfast_session,holdfast_counter LIMIT 0", "u"};
-  out.glance = {glance_text(), "u"};
+  out.surely_taken = {surely_taken_text(), "u"};
   rows_of_locks(out);
   reading_entries(out);
   changing_entries(out);

@@ -1,8 +1,8 @@
 // Every statement of this engine, and the tables they are about.
 //
 // holdfast_lock     a row per lock name. It carries the fence and room for one holder, so that an uncontended
-//                   acquire and release are one statement each. Whoever changes anything else about the name locks
-//                   this row first.
+//                   acquire and release are one statement each. A client that changes anything else about the name
+//                   locks this row first.
 // holdfast_entry    further holders, waiters and observers of a name; `more` in holdfast_lock says whether there may
 //                   be any
 // holdfast_session  a row per client: where it runs, and since when its connection has been found gone
@@ -27,15 +27,16 @@ namespace holdfast::engines::mysql {
 
 // Of rows in holdfast_entry. From `observer` on, the client's listener wants to know of every change.
 enum class entry_state : std::uint8_t { holder, waiter, observer, arrived, lost };
-// arrived: a holder whose grant was handed to it while it waited. lost: tells a client that a grant of it was revoked.
+// arrived: a holder whose grant was handed to it while it waited. lost: a revocation notice, which tells a client that
+// a grant of it was revoked.
 
 // Of a row that statements::news shows: something of ours was revoked.
-inline bool is_mail(const row& news) {
+inline bool is_revocation(const row& news) {
   return static_cast<entry_state>(news.number(3)) == entry_state::lost;
 }
 
 // What a holder leaves when it hands over in one statement: a row of state `holder` whose `expires` is 0. Its client
-// queues up again by means of it (queue_again); lock_rows takes it away when nobody waits, or when it is old.
+// queues up again by means of it (queue_again); lock_rows takes it away when there are no waiters, or when it is old.
 
 // Places in the queue are so far apart. An observer takes a place in between, so that a client that hands over
 // without opening the rows sees that it came.
@@ -45,9 +46,9 @@ inline constexpr std::uint64_t place_step = 256;
 inline constexpr std::uint64_t patience_of_push = 30'000'000, patience_of_poll = 3'000'000;
 
 // Names of different things never meet.
-enum class space : std::uint8_t { locks, counters, mail };
+enum class space : std::uint8_t { locks, counters, revocations };
 
-// The column lists that sql.cpp and those who read rows agree on.
+// The column lists that sql.cpp and the readers of rows agree on.
 namespace lock_column {
 enum : std::size_t {
   capacity,
@@ -98,23 +99,23 @@ enum : std::size_t {
 
 struct statements {
   // The uncontended path.
-  statement enter, release, glance, probe;
+  statement enter, release, surely_taken, check_tables;
   // One name, under its row's lock.
   statement lock_row, insert_row, update_row, entries, more_waiters, before_me;
-  statement waits_next, hand_over, queue_again, who_is_ahead;
+  statement waits_next, hand_over, queue_again, clients_ahead;
   statement insert_entry, grant_entry, confirm_entry, shrink_entry, touch_entry, delete_entry,
       delete_expired;
   // Looking, without locks.
   statement find_owner, inspect, list, version;
   // Sessions.
   statement join_session, look_at_session, note_gone, insert_session, leave_session;
-  statement take_lock, free_lock, who_has_lock, is_there;
+  statement take_lock, free_lock, connection_with_lock, is_there;
   statement names_of_client;
   // Renewal, of 1, 8 or 64 at a time.
   static constexpr std::array<std::size_t, 3> sizes{64, 8, 1};
   std::array<statement, 3> renew_rows, renew_entries, check_rows, check_entries;
   // Being told.
-  statement watch_for_news, news, absent_holders, delete_mail;
+  statement watch_for_news, news, absent_holders, delete_revocation;
   statement is_observing, delete_observer;  // of a lock; of a counter
   statement is_galera;
   // Counters.
@@ -123,7 +124,7 @@ struct statements {
   // Sweeping.
   static constexpr std::size_t swept_at_once = 512;
   statement insert_sweep, claim_sweep, swept_so_far, end_sweep;
-  statement some_rows, delete_rows, stale_names, old_sessions, old_mail, old_counters;
+  statement some_rows, delete_rows, stale_names, old_sessions, old_entries, old_counters;
   statement delete_session, delete_old_counter;
 };
 

@@ -31,23 +31,23 @@ class sweeper {
       }
       const bool was_last = found->size() < statements::swept_at_once;
       if (!was_last) last = found->back().bytes(0);
-      for (const auto& one : *found)
-        if (one.number(2) != 0 && stale.size() < statements::swept_at_once)
-          stale.push_back(one.bytes(0));
-      std::erase_if(*found, [](const row& one) { return one.number(1) == 0; });
+      for (const auto& found_row : *found)
+        if (found_row.number(2) != 0 && stale.size() < statements::swept_at_once)
+          stale.push_back(found_row.bytes(0));
+      std::erase_if(*found, [](const row& found_row) { return found_row.number(1) == 0; });
       erase(*found);
       if (was_last) return {};
     }
     return last;
   }
 
-  void old_mail() {
+  void old_entries() {
     for (bool more = true; more && may_go_on();) {
-      const auto found = ask(sql().old_mail, {});
+      const auto found = ask(sql().old_entries, {});
       more = found.size() == statements::swept_at_once;
-      for (const auto& one : found)
-        if (!on_.run(sql().delete_entry, {one.number(0), std::string_view{one.bytes(1)},
-                                          std::string_view{one.bytes(2)}, one.number(3)}))
+      for (const auto& entry : found)
+        if (!on_.run(sql().delete_entry, {entry.number(0), std::string_view{entry.bytes(1)},
+                                          std::string_view{entry.bytes(2)}, entry.number(3)}))
           more = is_done_ = false;
     }
   }
@@ -57,8 +57,8 @@ class sweeper {
     for (bool more = true; more && may_go_on();) {
       const auto found = ask(find, with);
       more = found.size() == statements::swept_at_once;
-      for (const auto& one : found)
-        if (!on_.run(erase, {std::string_view{one.bytes(0)}})) more = is_done_ = false;
+      for (const auto& old : found)
+        if (!on_.run(erase, {std::string_view{old.bytes(0)}})) more = is_done_ = false;
     }
   }
 
@@ -66,7 +66,7 @@ class sweeper {
   void collect(const statement& find, parameters with, std::vector<std::string>& to) {
     if (!may_go_on()) return;
     const auto found = ask(find, with);
-    for (const auto& one : found) to.push_back(one.bytes(0));
+    for (const auto& old : found) to.push_back(old.bytes(0));
     if (found.size() == statements::swept_at_once) is_done_ = false;
   }
 
@@ -75,7 +75,7 @@ class sweeper {
     constexpr auto size = statements::sizes.front();
     for (std::size_t begin = 0; begin < free.size(); begin += size) {
       std::vector<parameter> with{in_us(24h)};
-      for (std::size_t i = 0; i < size; ++i)  // the last one again, where there are too few
+      for (std::size_t i = 0; i < size; ++i)  // the last name again, where there are too few
         with.emplace_back(std::string_view{free[std::min(begin + i, free.size() - 1)].bytes(0)});
       if (!on_.run(sql().delete_rows, with)) is_done_ = false;
     }
@@ -108,19 +108,19 @@ void mysql_engine::sweep_now_and_then() {
   const auto gap = std::chrono::duration_cast<steady_time::duration>(between_sweeps).count();
   if (now - last > gap && swept_at_.exchange(now) == last)
     post([this] {
-      call while_nobody_waits;
-      while_nobody_waits.deadline = std::chrono::steady_clock::now() + longest_sweep;
-      sweep(while_nobody_waits);
+      call in_background;
+      in_background.deadline = std::chrono::steady_clock::now() + longest_sweep;
+      sweep(in_background);
     });
 }
 
-// One client in ten minutes, whoever comes first: rows of names that were free for a day, entries of dead clients on
-// names that nobody has looked at since, and old sessions; all there are, some hundred at a time. When its time is up
-// before that, it rests for twice as long as it has worked, and then whoever comes next goes on where it stopped. A
-// token never goes back for it, because the next one is not below the clock.
+// One client in ten minutes, the first that comes: rows of names that were free for a day, entries of dead clients on
+// names that no client has looked at since, and old sessions; all there are, some hundred at a time. When its time is
+// up before that, it rests for twice as long as it has worked, and then the next client goes on where it stopped. A
+// token never goes back for it, because the next token is not below the clock.
 void mysql_engine::sweep(const call& limits) noexcept {
-  const std::string nobody(16, '\0');
-  const std::string_view row_of_sweepers = nobody;
+  const std::string zeros(16, '\0');
+  const std::string_view row_of_sweepers = zeros;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::string> stale, sessions;
   std::string last;
@@ -135,7 +135,7 @@ void mysql_engine::sweep(const call& limits) noexcept {
     const auto before = at.ask(sql().swept_so_far, {row_of_sweepers});
     if (before && !before->empty()) last = before->front().bytes(0);
     sweeper with{at, limits};
-    with.old_mail();
+    with.old_entries();
     const std::array<parameter, 1> a_minute{in_us(60s)};
     const std::array<parameter, 2> a_day{in_us(24h), row_of_sweepers};
     with.collect(sql().old_sessions, a_day, sessions);
@@ -154,7 +154,7 @@ void mysql_engine::sweep(const call& limits) noexcept {
           ? between_sweeps
           : std::min<nanoseconds>(between_sweeps, 2 * (std::chrono::steady_clock::now() - begin));
   swept_at_ = (clock_.now() - between_sweeps + rest).time_since_epoch().count();
-  // On a connection that works: the one that swept may have ended on the way.
+  // On a connection that works: that of the sweep may have ended on the way.
   call a_moment;
   a_moment.deadline = std::chrono::steady_clock::now() + 1s;
   if (auto on = plain_.take(a_moment, {}))
@@ -162,7 +162,7 @@ void mysql_engine::sweep(const call& limits) noexcept {
         sql().end_sweep, {in_us(between_sweeps - rest), std::string_view{last}, row_of_sweepers}));
 }
 
-// Only while its client is not there, which is looked at under the lock of the row: see lock_rows::look_for_the_dead. A
+// Only while its client is not there, which is looked at under the lock of the row (lock_rows::check_absent_holders). A
 // client that comes back finds no row, or keeps it.
 void mysql_engine::forget_session(std::string_view client, const call& limits) noexcept {
   auto on = transactions_.take(limits, {});

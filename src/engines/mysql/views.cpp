@@ -86,20 +86,20 @@ void add_entry(const row& from, lock_info& to, std::uint64_t now) {
 // Rows of the same name follow each other.
 std::vector<lock_info> read_infos(const rows& from) {
   std::vector<lock_info> out;
-  for (const auto& one : from) {
-    const auto now = one.number(1 + lock_column::now);
-    if (out.empty() || out.back().name != one.bytes(0)) {
+  for (const auto& found_row : from) {
+    const auto now = found_row.number(1 + lock_column::now);
+    if (out.empty() || out.back().name != found_row.bytes(0)) {
       auto& fresh = out.emplace_back();
-      fresh.name = one.bytes(0);
-      fresh.capacity = one.number(1 + lock_column::capacity);
-      fresh.version = one.number(1 + lock_column::fence);
-      if (one.number(1 + lock_column::expires) > now)
-        fresh.holders.push_back(describe_row(one, now));
+      fresh.name = found_row.bytes(0);
+      fresh.capacity = found_row.number(1 + lock_column::capacity);
+      fresh.version = found_row.number(1 + lock_column::fence);
+      if (found_row.number(1 + lock_column::expires) > now)
+        fresh.holders.push_back(describe_row(found_row, now));
     }
-    add_entry(one, out.back(), now);
+    add_entry(found_row, out.back(), now);
   }
-  for (auto& one : out)
-    if (one.holders.empty()) one.version = 0;
+  for (auto& info : out)
+    if (info.holders.empty()) info.version = 0;
   return out;
 }
 
@@ -114,10 +114,10 @@ result<lock_info> mysql_engine::inspect(std::string_view name, const call& limit
   auto infos = read_infos(*found);
   if (!infos.empty() && (!infos.front().holders.empty() || !infos.front().waiters.empty()))
     return std::move(infos.front());
-  lock_info nobody;
-  nobody.name = name;
-  nobody.capacity = rw_capacity;
-  return nobody;
+  lock_info free;
+  free.name = name;
+  free.capacity = rw_capacity;
+  return free;
 }
 
 result<std::vector<lock_info>> mysql_engine::list(std::string_view prefix, std::size_t limit,
@@ -129,7 +129,7 @@ result<std::vector<lock_info>> mysql_engine::list(std::string_view prefix, std::
   if (!found) return std::move(found).error();
   auto out = read_infos(*found);
   std::erase_if(out,
-                [](const lock_info& one) { return one.holders.empty() && one.waiters.empty(); });
+                [](const lock_info& info) { return info.holders.empty() && info.waiters.empty(); });
   return out;
 }
 

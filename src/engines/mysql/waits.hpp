@@ -1,4 +1,4 @@
-// What is told to those who wait; who they are, engines/common/wait_registry.hpp knows.
+// What waiters are told; engines/common/wait_registry.hpp knows the waiters.
 #pragma once
 
 #include "engines/common/session_belief.hpp"
@@ -7,7 +7,7 @@
 
 namespace holdfast::engines::mysql {
 
-// A grant as the store tells it to somebody who waited.
+// A grant as the store tells it to a waiter.
 struct told_grant {
   fencing_token token;
   nanoseconds ttl{};

@@ -17,9 +17,9 @@ constexpr nanoseconds longest_look = 10s, first_poll = 5ms, longest_poll = 250ms
 constexpr std::uint64_t observer_kept = 60'000'000;  // microseconds after its last look
 constexpr std::uint64_t first_observer = std::uint64_t{1} << 63U;  // apart from owners' numbers
 
-bool is_forgotten(const row& one) {
-  const auto keep = one.number(3);
-  return keep > 0 && one.number(4) >= one.number(2) && one.number(4) - one.number(2) >= keep;
+bool is_forgotten(const row& from) {
+  const auto keep = from.number(3);
+  return keep > 0 && from.number(4) >= from.number(2) && from.number(4) - from.number(2) >= keep;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ result<counter> mysql_engine::count(const counter_request& ask, const call& limi
   auto on = transactions_.take(limits, ask.name);
   if (!on) return std::move(on).error();
   auto out = change_counter(**on, ask);
-  if (!out && is_duplicate((*on)->last_error())) {  // somebody made it at the same time
+  if (!out && is_duplicate((*on)->last_error())) {  // another client made it at the same time
     (*on)->rollback();
     out = change_counter(**on, ask);
   }
@@ -52,7 +52,7 @@ result<counter> mysql_engine::count(const counter_request& ask, const call& limi
     return out;
   }
   if (auto ok = (*on)->commit(); !ok) return std::move(ok).error();
-  if (out->applied) tell_observers_of_counter(**on, ask.name);
+  if (out->applied) wake_observers_of_counter(**on, ask.name);
   return out;
 }
 
@@ -87,17 +87,17 @@ result<counter> mysql_engine::change_counter(connection& on, const counter_reque
   return out;
 }
 
-// After the commit: who registers later than we look sees the new value, who registered earlier is found here.
-void mysql_engine::tell_observers_of_counter(connection& on, std::string_view name) {
+// After the commit: an observer that registers later than we look sees the new value, an earlier one is found here.
+void mysql_engine::wake_observers_of_counter(connection& on, std::string_view name) {
   const auto found = on.ask(sql().observers, {std::uint64_t{1}, name});
   if (found)
-    for (const auto& one : *found)
-      static_cast<void>(
-          on.run(sql().delete_entry,
-                 {std::uint64_t{1}, name, std::string_view{one.bytes(0)}, one.number(1)}));
+    for (const auto& observer : *found)
+      static_cast<void>(on.run(
+          sql().delete_entry,
+          {std::uint64_t{1}, name, std::string_view{observer.bytes(0)}, observer.number(1)}));
   if (!on.commit() || !found) return;
-  for (const auto& one : *found)
-    if (one.number(2) != 0) on.interrupt(one.number(2));
+  for (const auto& observer : *found)
+    if (observer.number(2) != 0) on.interrupt(observer.number(2));
 }
 
 // ---- watching
@@ -133,7 +133,7 @@ result<mysql_engine::sighting> mysql_engine::look_at_lock_rows(std::string_view 
   return out;
 }
 
-// A counter; or a lock where nobody can be told, so that it is asked about without a transaction.
+// A counter; or a lock where waiters poll, so that it is asked about without a transaction.
 result<mysql_engine::sighting> mysql_engine::look_at_row(watch_kind kind, std::string_view name,
                                                          std::uint64_t number, const call& limits) {
   auto on = plain_.take(limits, name);
@@ -185,7 +185,7 @@ void mysql_engine::stop_observing(watch_kind kind, std::string_view name,
   });
 }
 
-// Told by its listener, where there is one; else it asks, ever less often. Looks on a worker, because that blocks.
+// Told by its listener, if it has any; else it asks, ever less often. Looks on a worker, because that blocks.
 class mysql_engine::watching final : public engines::watch_loop {
  public:
   watching(mysql_engine& in, watch_kind kind, std::string_view name, std::uint64_t seen,
@@ -233,8 +233,8 @@ class mysql_engine::watching final : public engines::watch_loop {
 
 void mysql_engine::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                                const call& limits, completion<void>& done) noexcept {
-  auto* one = new watching{*this, kind, name, seen, limits, done};
-  post([one] { one->begin(); });
+  auto* fresh = new watching{*this, kind, name, seen, limits, done};
+  post([fresh] { fresh->begin(); });
 }
 
 }  // namespace holdfast::engines::mysql

@@ -17,13 +17,13 @@ std::int64_t to_ns(watchdog::steady_time t) {
 
 }  // namespace
 
-watchdog::leash::leash(watchdog& by, int socket)
+watchdog::socket_deadline::socket_deadline(watchdog& by, int socket)
     : by_(by), socket_(::fcntl(socket, F_DUPFD_CLOEXEC, 0)) {
   const std::lock_guard lock{by_.guard_};
   by_.all_.insert(this);
 }
 
-watchdog::leash::~leash() {
+watchdog::socket_deadline::~socket_deadline() {
   {
     const std::lock_guard lock{by_.guard_};
     by_.all_.erase(this);
@@ -31,20 +31,20 @@ watchdog::leash::~leash() {
   if (socket_ >= 0) ::close(socket_);
 }
 
-void watchdog::leash::arm(steady_time until) noexcept {
+void watchdog::socket_deadline::arm(steady_time until) noexcept {
   const auto due = to_ns(until);
   std::int64_t idle = 0;
   if (due_.compare_exchange_strong(idle, due)) by_.expect(due);
 }
 
-bool watchdog::leash::disarm() noexcept {
+bool watchdog::socket_deadline::disarm() noexcept {
   auto now = due_.load();
   while (now != was_cut && !due_.compare_exchange_weak(now, 0)) {
   }
   return now == was_cut;
 }
 
-void watchdog::leash::hasten(steady_time until) noexcept {
+void watchdog::socket_deadline::shorten(steady_time until) noexcept {
   const auto due = to_ns(until);
   auto now = due_.load();
   while (now > due && !due_.compare_exchange_weak(now, due)) {
@@ -52,7 +52,7 @@ void watchdog::leash::hasten(steady_time until) noexcept {
   if (now > due) by_.expect(due);
 }
 
-void watchdog::leash::cut() noexcept {
+void watchdog::socket_deadline::cut() noexcept {
   due_.store(was_cut);
   ::shutdown(socket_, SHUT_RDWR);
 }
@@ -77,14 +77,14 @@ void watchdog::expect(std::int64_t due) noexcept {
 void watchdog::run() {
   std::unique_lock lock{guard_};
   while (!ending_) {
-    // First say when we would look, then look: who arms in between either is seen or wakes us.
+    // First say when we would look, then look: a deadline armed in between either is seen or wakes us.
     next_.store(INT64_MAX);
     const auto now = to_ns(std::chrono::steady_clock::now());
     auto next = INT64_MAX;
-    for (auto* one : all_) {
-      auto due = one->due_.load();
-      if (due > 0 && due <= now && one->due_.compare_exchange_strong(due, was_cut)) {
-        ::shutdown(one->socket_, SHUT_RDWR);
+    for (auto* armed : all_) {
+      auto due = armed->due_.load();
+      if (due > 0 && due <= now && armed->due_.compare_exchange_strong(due, was_cut)) {
+        ::shutdown(armed->socket_, SHUT_RDWR);
       } else if (due > 0 && due < next) {
         next = due;
       }

@@ -20,13 +20,13 @@ class watchdog {
  public:
   using steady_time = std::chrono::steady_clock::time_point;
 
-  // What is watched: one socket, used for one call at a time.
-  class leash {
+  // The deadline of the call that uses a socket; one call at a time.
+  class socket_deadline {
    public:
-    leash(watchdog& by, int socket);
-    leash(const leash&) = delete;
-    leash& operator=(const leash&) = delete;
-    ~leash();
+    socket_deadline(watchdog& by, int socket);
+    socket_deadline(const socket_deadline&) = delete;
+    socket_deadline& operator=(const socket_deadline&) = delete;
+    ~socket_deadline();
     // False when the process has no file descriptor left.
     bool is_on() const noexcept { return socket_ >= 0; }
 
@@ -34,13 +34,13 @@ class watchdog {
     // Was it cut? Then it is of no further use.
     bool disarm() noexcept;
     // Not later than this, if it is armed.
-    void hasten(steady_time until) noexcept;
+    void shorten(steady_time until) noexcept;
     void cut() noexcept;  // now, whatever it does; from any thread
 
    private:
     friend class watchdog;
     watchdog& by_;
-    // Our own: the driver closes its one whenever it likes, and the number may be somebody else's at once.
+    // A duplicate: the driver may close its own at any time, and the number may be another socket's at once.
     const int socket_;
     std::atomic<std::int64_t> due_{0};  // steady ns; 0: not armed, -1: cut
   };
@@ -54,26 +54,26 @@ class watchdog {
 
   std::mutex guard_;
   std::condition_variable changed_;
-  std::set<leash*> all_;
+  std::set<socket_deadline*> all_;
   std::atomic<std::int64_t> next_{INT64_MAX};  // when the thread will look
   bool ending_ = false;
   std::thread thread_;
 };
 
-// While it lives, a stop shortens the call to what is left of `patience`.
-class stop_hastens {
+// While it lives, a stop shortens the call to a quarter of a second.
+class stop_shortens {
  public:
-  stop_hastens(const std::stop_token& stop, watchdog::leash& what)
-      : callback_(stop, hasten{&what}) {}
+  stop_shortens(const std::stop_token& stop, watchdog::socket_deadline& what)
+      : callback_(stop, shorten{&what}) {}
 
  private:
-  struct hasten {
-    watchdog::leash* what;
+  struct shorten {
+    watchdog::socket_deadline* what;
     void operator()() const noexcept {
-      what->hasten(std::chrono::steady_clock::now() + std::chrono::milliseconds{250});
+      what->shorten(std::chrono::steady_clock::now() + std::chrono::milliseconds{250});
     }
   };
-  std::stop_callback<hasten> callback_;
+  std::stop_callback<shorten> callback_;
 };
 
 }  // namespace holdfast::engines::mysql

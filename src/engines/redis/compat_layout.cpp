@@ -101,8 +101,8 @@ command compat_layout::marked_in_doubt(command what, std::string_view name,
   return late_requests_.has(owner) ? marked(std::move(what), name, owner) : what;
 }
 
-// The answer to what ends an owner is the last one. Without the mark a late request may still have an effect: whoever
-// asked then settles, which makes the mark or says that it cannot.
+// The answer to what ends an owner is the last one. Without the mark a late request may still have an effect: core then
+// settles, which makes the mark or says that it cannot.
 result<void> compat_layout::read_ended(const result<answer>& got, std::string_view name,
                                        const owner_id& owner) {
   if (!got) return got.error();
@@ -148,7 +148,7 @@ result<entered> compat_layout::read_entered(const result<answer>& got, const req
 
 operation<entered> compat_layout::do_enter(const request& ask, invocation how) {
   if (auto ok = check(ask); !ok) co_return std::move(ok).error();
-  const auto before = heard(ask);
+  const auto before = messages_before(ask);
   const auto sent = clock_.now();  // first: one recipe writes down a time of its own
   auto what = enter_command(ask);
   const auto got = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
@@ -160,8 +160,8 @@ operation<entered> compat_layout::do_enter(const request& ask, invocation how) {
 result<entered> compat_layout::read_settled(const result<answer>& got, const request& ask,
                                             steady_time sent) {
   if (got)
-    for (const auto& one : got->values)
-      if (one.is_error()) return reply_error(one.text, ask.name, how_.url);
+    for (const auto& reply : got->values)
+      if (reply.is_error()) return reply_error(reply.text, ask.name, how_.url);
   auto out = read_entered(got, ask, sent, 0);
   if (out) late_requests_.forget(ask.owner);
   if (out && out->what == entered::kind::waiting) out->what = entered::kind::busy;
@@ -247,7 +247,7 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
   if (!caps_.listing)
     co_return error{errc::unsupported,
                     fmt::format("{} cannot list its locks: without a prefix they look like any "
-                                "other key. Give one with ?prefix=.",
+                                "other key. Give a prefix with ?prefix=.",
                                 how_.url)};
   auto names = co_await connections_->scan(how_.prefix, prefix, how);
   if (!names) co_return std::move(names).error();
@@ -277,7 +277,7 @@ operation<counter> compat_layout::do_count(const counter_request& ask, invocatio
   co_return unsupported(ask.name, "counters");
 }
 
-std::uint64_t compat_layout::heard_of(watch_kind, std::string_view) const { return 0; }
+std::uint64_t compat_layout::messages_so_far(watch_kind, std::string_view) const { return 0; }
 
 void compat_layout::look(watch_kind, std::string_view name, const call& limits, on_version done) {
   connections_->post(connections_->of(name), inspect_command(name), limits, name,
@@ -287,8 +287,8 @@ void compat_layout::look(watch_kind, std::string_view name, const call& limits, 
                      });
 }
 
-void compat_layout::rest(watch_kind, std::string_view, std::uint64_t, const call& limits,
-                         on_rested done) {
+void compat_layout::wait_for_change(watch_kind, std::string_view, std::uint64_t, const call& limits,
+                                    on_wait_over done) {
   call until = limits;
   until.deadline = std::min(limits.deadline, std::chrono::steady_clock::now() + between_looks);
   waits_->for_change({}, until,
@@ -303,7 +303,7 @@ class compat_layout::watching {
 
   void look() {
     if (is_over()) return finish({});
-    heard_ = in_.heard_of(kind_, name_);
+    messages_ = in_.messages_so_far(kind_, name_);
     call until = limits_;
     until.deadline = std::min(limits_.deadline, in_.clock_.local().now() + 5s);
     in_.look(kind_, name_, until,
@@ -319,8 +319,8 @@ class compat_layout::watching {
     if (is_over() || (version && *version != seen_)) return finish({});
     // No answer to a question that changes nothing: it is asked again.
     if (!version && version.error().code() != errc::outcome_unknown) return finish(version.error());
-    in_.rest(kind_, name_, heard_, limits_, [this](const result<void>& rested) {
-      if (!rested) return finish(rested.error());
+    in_.wait_for_change(kind_, name_, messages_, limits_, [this](const result<void>& waited) {
+      if (!waited) return finish(waited.error());
       look();
     });
   }
@@ -336,7 +336,7 @@ class compat_layout::watching {
   const std::uint64_t seen_;
   const call& limits_;
   completion<void>& done_;
-  std::uint64_t heard_ = 0;
+  std::uint64_t messages_ = 0;
 };
 
 void compat_layout::start_watch(watch_kind kind, std::string_view name, std::uint64_t seen,

@@ -95,20 +95,20 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   virtual command revoke_command(std::string_view name) const = 0;  // answers how many
   virtual lock_info read_info(const resp::value& got, std::string_view name) const = 0;
 
-  // How much a waiter of this request had heard before it asked; comes back in its ticket's handle.
-  virtual std::uint64_t heard(const request& ask) const = 0;
+  // How many messages a waiter of this request had heard before it asked; comes back in its ticket's handle.
+  virtual std::uint64_t messages_before(const request& ask) const = 0;
   // When it asks again although it has heard nothing. `left`: how long the holder still has, if that is known.
   virtual nanoseconds patience(std::optional<nanoseconds> left) const = 0;
 
-  // Watching: look at the version, rest until it may be another one, look again.
+  // Watching: look at the version, wait until it may be another one, look again.
   using on_version = std::function<void(result<std::uint64_t>)>;
-  using on_rested = std::function<void(result<void>)>;
-  virtual std::uint64_t heard_of(watch_kind kind, std::string_view name) const;
+  using on_wait_over = std::function<void(result<void>)>;
+  virtual std::uint64_t messages_so_far(watch_kind kind, std::string_view name) const;
   virtual void look(watch_kind kind, std::string_view name, const call& limits, on_version done);
-  virtual void rest(watch_kind kind, std::string_view name, std::uint64_t heard, const call& limits,
-                    on_rested done);
+  virtual void wait_for_change(watch_kind kind, std::string_view name, std::uint64_t heard,
+                               const call& limits, on_wait_over done);
 
-  // What a layout that keeps books of its own wants to know.
+  // What a layout wants to know that keeps a list of its own grants.
   virtual void note_granted(const request&) {}
   virtual void note_released(const grant&, const result<void>&) {}
 

@@ -154,14 +154,15 @@ finding check_replication(const server_info& server, const settings& how) {
                     "all writes.",
                     needed)};
   if (*replicas == 0)
-    return {level::note, "replication", "No replicas: while this server is down, nobody can lock."};
+    return {level::note, "replication",
+            "No replicas: while this server is down, no client can lock."};
   if (how.wait_replicas == 0)
-    return {
-        level::warning, "replication",
-        fmt::format("{} replica(s), and nobody waits for them: a fail-over forgets the grants that "
-                    "had not arrived there, and a lock may be held twice. Add ?wait_replicas=1 to "
-                    "the address.",
-                    *replicas)};
+    return {level::warning, "replication",
+            fmt::format(
+                "{} replica(s), and no grant waits for them: a fail-over forgets the grants that "
+                "had not arrived there, and a lock may be held twice. Add ?wait_replicas=1 to "
+                "the address.",
+                *replicas)};
   return {
       level::good, "replication",
       fmt::format("{} replica(s); a grant counts when {} have it. A fail-over to one that had not "
@@ -197,16 +198,17 @@ finding check_rights(const server_info& server, const settings& how) {
 finding check_password(const server_info& server, const settings& how) {
   const bool came_without = how.password.empty() && server.user == "default";
   if (!came_without && !server.is_default_open)
-    return not_allowed_to_look("password", "ACL GETUSER is refused",
-                               "We came with one. The user default must have one, too, or be off.");
+    return not_allowed_to_look(
+        "password", "ACL GETUSER is refused",
+        "We gave a password. The user default must have one, too, or be off.");
   if (!came_without && !*server.is_default_open)
-    return {level::good, "password", "Nobody comes in without one."};
+    return {level::good, "password", "No client gets in without a password."};
   if (how.where.is_unix)
     return {level::note, "password",
-            "None is needed: whoever may open the socket may do everything to the locks."};
+            "None is needed: a program that may open the socket may do everything to the locks."};
   return {level::warning, "password",
-          "The user default needs none: whoever reaches the server may do everything to the locks. "
-          "Give it one, or switch it off."};
+          "The user default needs none: a program that reaches the server may do everything to the "
+          "locks. Give it a password, or switch it off."};
 }
 
 finding check_transport(const server_info&, const settings& how) {

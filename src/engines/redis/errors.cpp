@@ -30,7 +30,7 @@ constexpr std::array reply_kinds{
     reply_kind{"ERR AUTH", errc::denied, "check user and password"},
     reply_kind{"ERR invalid password", errc::denied, "check user and password"},
     reply_kind{"LOADING", errc::unavailable, "it is still loading its data"},
-    reply_kind{"BUSY", errc::unavailable, "a script of somebody blocks it"},
+    reply_kind{"BUSY", errc::unavailable, "a script of another program blocks it"},
     reply_kind{"READONLY", errc::unavailable, "this is a replica; name the master"},
     reply_kind{"OOM", errc::unavailable, "it has reached maxmemory"},
     reply_kind{"MISCONF", errc::unavailable, "it cannot save its data and refuses writes"},

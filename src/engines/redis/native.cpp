@@ -74,7 +74,7 @@ native::native(const settings& how, const engine_config& config)
       clock_(config.clock),
       listener_(config.listener),
       client_(to_string(owner_id{config.client, 0}).substr(0, 32)),
-      who_(fmt::format("{} {} ", one_word(config.host), config.pid)),
+      host_and_pid_(fmt::format("{} {} ", one_word(config.host), config.pid)),
       caps_(describe(how)) {}
 
 result<std::unique_ptr<engine>> native::open(const settings& how, const engine_config& config) {
@@ -105,7 +105,7 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   return std::unique_ptr<engine>{std::move(self)};
 }
 
-// First those who watch: they would look again over connections that go.
+// First the watches: they would look again over connections that go.
 native::~native() {
   ending_ = true;
   if (waits_) waits_->look_again_all();
@@ -311,7 +311,7 @@ void native::on_message(std::string_view text) {
   const auto server_us = next_number<std::int64_t>(text);
   won.mode = mode_in(next_word(text));
   won.weight = next_number<std::uint64_t>(text);
-  won.session = hearing_;
+  won.session = message_session_;
   // That the message reached us proves that we were listening when it was sent.
   const auto now = clock_.now();
   won.from = server_instant(server_us, won.session, now);
@@ -321,11 +321,11 @@ void native::on_message(std::string_view text) {
 
 // This may be another server, or the same without its data: the next renewal asks about every grant.
 void native::on_up(std::uint64_t generation) noexcept {
-  hearing_ = generation;
+  message_session_ = generation;
   belief_.begin(generation);
 }
 
-// Messages may be lost from now on until we listen again, so nobody waits for one: all look for themselves.
+// Messages may be lost from now on until we listen again, so no waiter relies on them: all look for themselves.
 void native::on_down(const error&) noexcept { waits_->look_again_all(); }
 
 }  // namespace holdfast::engines::redis

@@ -1,11 +1,11 @@
 // The native layout: one Lua script per verb (scripts.hpp), sessions tied to a connection, grants by message.
 //
 // Acquire, uncontended: one script, three calls inside the server, one round trip. Contended: the script queues us and
-// our client hears of the grant on its own channel, hf:c:CLIENT; whoever releases has granted it in the same script.
+// our client hears of the grant on its own channel, hf:c:CLIENT; the release has granted it in the same script.
 //
-// Presence. With a grace (?grace=, 3 s unless told otherwise) the store may take our locks when nobody has listened to
-// our channel for that long, although their ttl has not passed. So a lease must not be believed for longer than the
-// grace after the last proof that we were listening. The proof is an answered command on the very connection that
+// Presence. With a grace (?grace=, 3 s unless told otherwise) the store may take our locks when no connection has
+// listened to our channel for that long, although their ttl has not passed. So a lease must not be believed for longer
+// than the grace after the last proof that we were listening. The proof is an answered command on the connection that
 // listens: connections do not come back to life, so we were listening at least until that command was sent. It counts
 // for grants that the store made, or was asked about, while that connection was there (session_belief.hpp): between two
 // connections the store may have given them away. So a connection that listens is a session as in engine.hpp, and its
@@ -92,8 +92,8 @@ class native final : public remote_engine, private net::channel_listener {
                                       const sending& sent) const;
   result<void> read_released(const result<answer>& got, const grant& held);
   result<void> read_left(const result<answer>& got, const ticket& place);
-  void forget(
-      const owner_id& owner);  // it is done with: nothing that was kept of it counts any more
+  // The owner is done with: nothing that was kept of it counts any more.
+  void forget(const owner_id& owner);
   result<counter> read_count(const result<answer>& got, std::string_view name) const;
   command inspect_command(std::string_view name) const;
   result<lock_info> read_inspected(const result<answer>& got, std::string_view name) const;
@@ -136,13 +136,13 @@ class native final : public remote_engine, private net::channel_listener {
   const settings how_;
   const class clock& clock_;
   engine_listener& listener_;
-  const std::string client_;  // 32 hex digits
-  const std::string who_;     // "HOST PID "
+  const std::string client_;        // 32 hex digits
+  const std::string host_and_pid_;  // "HOST PID "
   capabilities caps_;
   session_belief belief_;                       // a session is a connection that listens
-  std::uint64_t hearing_ = 0;                   // the session of messages; of the driver's thread
+  std::uint64_t message_session_ = 0;           // the session of messages; of the driver's thread
   std::atomic<std::int64_t> server_offset_{0};  // steady ns - server ns, at least
-  mutable std::mutex offset_guard_;             // of writers, and of who must know its session:
+  mutable std::mutex offset_guard_;             // of writers, and of readers of its session:
   std::uint64_t offset_session_ = 0;            // in which it was learned
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::atomic<bool> ending_{false};

@@ -58,8 +58,8 @@ steady_time native::server_instant(std::int64_t server_us, std::uint64_t session
   return std::min(now, steady_time{nanoseconds{server_us * 1000 + offset}});
 }
 
-// The second one is for its error: a server that has become a replica answers TIME as before, but by then another one
-// gives the locks away, and nobody listens there. What else refuses a DEL does not matter.
+// DEL is there for its error: a server that has become a replica answers TIME as before, but by then another server
+// gives the locks away, and we do not listen there. What else refuses a DEL does not matter.
 command native::presence_command() const {
   command out({"TIME"});
   out.then({"DEL", key('g', client_)});

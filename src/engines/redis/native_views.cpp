@@ -1,4 +1,4 @@
-// The native layout for those who look: operators, counters, and whoever watches for a change.
+// The native layout for operators, counters and watches.
 #include "engines/common/watch_loop.hpp"
 #include "engines/redis/diagnose.hpp"
 #include "engines/redis/native.hpp"
@@ -33,10 +33,10 @@ operation<lock_info> native::do_inspect(std::string_view name, invocation how) {
 result<lock_info> native::read_inspected(const result<answer>& got, std::string_view name) const {
   if (!got) return got.error();
   if (auto info = read_info(got->values.front(), name)) return std::move(*info);
-  lock_info nobody;
-  nobody.name = name;
-  nobody.capacity = rw_capacity;
-  return nobody;
+  lock_info free;
+  free.name = name;
+  free.capacity = rw_capacity;
+  return free;
 }
 
 operation<std::vector<lock_info>> native::do_list(std::string_view prefix, std::size_t limit,
@@ -47,11 +47,11 @@ operation<std::vector<lock_info>> native::do_list(std::string_view prefix, std::
   std::vector<lock_info> out;
   constexpr std::size_t most = 128;
   std::size_t length = 1;  // the first alone: so the server knows the script
-  for (auto rest = std::span<const std::string>{*names}; !rest.empty() && out.size() < limit;) {
-    const auto some = rest.first(std::min(length, rest.size()));
+  for (auto left = std::span<const std::string>{*names}; !left.empty() && out.size() < limit;) {
+    const auto some = left.first(std::min(length, left.size()));
     auto ok = co_await inspect_some(some, out, how);
     if (!ok) co_return std::move(ok).error();
-    rest = rest.subspan(some.size());
+    left = left.subspan(some.size());
     length = most;
   }
   if (out.size() > limit) out.resize(limit);

@@ -80,11 +80,11 @@ std::string native::meta(std::string_view label) const {
   const auto now = nanoseconds{clock_.recent().time_since_epoch()}.count();
   const auto since = (now - server_offset_.load(std::memory_order_relaxed)) / 1'000'000;
   std::string out;
-  out.reserve(64 + who_.size() + label.size());
+  out.reserve(64 + host_and_pid_.size() + label.size());
   append_number(out, in_ms(how_.grace));
   out += ' ';
   append_number(out, since);
-  return out.append(1, ' ').append(who_).append(label);
+  return out.append(1, ' ').append(host_and_pid_).append(label);
 }
 
 command native::enter_command(const request& ask) const {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Messages are pushed; this is for the one that was lost with nobody noticing.
+// Messages are pushed; this is for a message that was lost unnoticed.
 constexpr nanoseconds longest_wait = 5s;
 // A count that Redisson's clients take down is published when it is zero only.
 constexpr nanoseconds between_counts = 1s;
@@ -32,9 +32,9 @@ capabilities describe(const settings& how, capabilities caps) {
       "Strictly rising per name, as RFencedLock's: while the server keeps the key "
       "redisson_lock_token:{name}. Java programs that take the lock as a plain RLock get none.";
   caps.limits =
-      "Whoever hears of a release first has it: there is no order. Dead holders are noticed after "
-      "their ttl. A name is a lock, a semaphore or a counter, not two of them. Token counters, "
-      "semaphores and counts made by Redisson have no expiry. ";
+      "The first waiter that asks after a release has the lock: there is no order. Dead holders "
+      "are noticed after their ttl. A name is a lock, a semaphore or a counter, not two of them. "
+      "Token counters, semaphores and counts made by Redisson have no expiry. ";
   caps.limits +=
       how.plain_semaphores
           ? "The permits of ?semaphore=plain (RSemaphore) have neither owner nor expiry: a client "
@@ -42,8 +42,8 @@ capabilities describe(const settings& how, capabilities caps) {
           : "All users of a semaphore must name the same number of permits. Redisson's clients "
             "judge the end of a permit by their own wall clocks. ";
   caps.limits +=
-      "A latch that Redisson's clients have made and opened before anybody looked at it from here "
-      "is one that nobody has made yet. A request for a lock or for permits with an owner that was "
+      "A latch that Redisson's clients have made and opened before a client of ours looked at it "
+      "counts as not made yet. A request for a lock or for permits with an owner that was "
       "given up and is delivered within ten minutes has no effect; one that a proxy delivers still "
       "later may take it for the length of its ttl. Redis Cluster is not supported.";
   return caps;
@@ -102,7 +102,7 @@ operation<counter> redisson::do_count(const counter_request& ask, invocation how
   co_return read_count(got, ask.name);
 }
 
-std::uint64_t redisson::heard_of(watch_kind kind, std::string_view name) const {
+std::uint64_t redisson::messages_so_far(watch_kind kind, std::string_view name) const {
   const auto what = kind == watch_kind::counter ? topic::latch : topic::lock;
   return subscriptions_->heard(channel_of(what, name));
 }
@@ -120,8 +120,8 @@ void redisson::look(watch_kind kind, std::string_view name, const call& limits, 
 }
 
 // Releases and opened latches are told, the rest is looked for.
-void redisson::rest(watch_kind kind, std::string_view name, std::uint64_t heard, const call& limits,
-                    on_rested done) {
+void redisson::wait_for_change(watch_kind kind, std::string_view name, std::uint64_t heard,
+                               const call& limits, on_wait_over done) {
   const bool counts = kind == watch_kind::counter;
   call until = limits;
   until.deadline = std::min(limits.deadline, std::chrono::steady_clock::now() +

@@ -67,12 +67,12 @@ class redisson final : public compat_layout {
   // A ticket's handle: what was heard, and how many permits were asked for (0: a lock), in this order from above.
   static constexpr unsigned weight_bits = 17;
   static std::uint64_t weight_in(const ticket& place);
-  std::uint64_t heard(const request& ask) const override;
+  std::uint64_t messages_before(const request& ask) const override;
   nanoseconds patience(std::optional<nanoseconds> left) const override;
-  std::uint64_t heard_of(watch_kind kind, std::string_view name) const override;
+  std::uint64_t messages_so_far(watch_kind kind, std::string_view name) const override;
   void look(watch_kind kind, std::string_view name, const call& limits, on_version done) override;
-  void rest(watch_kind kind, std::string_view name, std::uint64_t heard, const call& limits,
-            on_rested done) override;
+  void wait_for_change(watch_kind kind, std::string_view name, std::uint64_t heard,
+                       const call& limits, on_wait_over done) override;
 
   void on_push(std::string_view frame) noexcept override { subscriptions_->on_push(frame); }
   void on_down(const error&) noexcept override { subscriptions_->on_down(); }

@@ -22,7 +22,7 @@ if call('EXISTS', KEYS[1]) == 0 then
 end
 )lua";
 
-// KEYS NAME token  ARGV owner. While it is held nobody else is given a token, so the last one is the owner's.
+// KEYS NAME token  ARGV owner. While it is held no other owner is given a token, so the last one is the owner's.
 constexpr std::string_view lock_look = R"lua(
 local mine = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if type(mine) == 'table' then return mine end
@@ -76,7 +76,7 @@ if not free then
 end
 free = tonumber(free)
 if free + taken ~= n then
-  -- Nobody has one, and the number is our own: then it may be another one from now on.
+  -- No permit is taken, and the number is our own: then it may be another number from now on.
   if taken > 0 or call('GET', KEYS[4]) ~= text(free) then
     return redis.error_reply('HFCAPACITY ' .. text(free + taken))
   end
@@ -130,7 +130,7 @@ if back > 0 then call('PUBLISH', ARGV[2], text(call('INCRBY', KEYS[1], back))) e
 return whole
 )lua";
 
-// RSemaphore. KEYS NAME token made  ARGV ttl channel n k. Nobody knows who has how many.
+// RSemaphore. KEYS NAME token made  ARGV ttl channel n k. The store does not know the holders.
 constexpr std::string_view plain_enter_text = R"lua(
 local call = redis.call
 local K, n, k = KEYS[1], ARGV[3], tonumber(ARGV[4])

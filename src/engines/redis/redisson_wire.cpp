@@ -163,7 +163,7 @@ std::uint64_t redisson::weight_in(const ticket& place) {
   return place.handle & ((std::uint64_t{1} << weight_bits) - 1);
 }
 
-std::uint64_t redisson::heard(const request& ask) const {
+std::uint64_t redisson::messages_before(const request& ask) const {
   const bool permits = ask.mode == lock_mode::permits;
   const auto weight = permits ? ask.weight : 0;
   if (subscriptions_->is_empty()) return weight;
@@ -171,7 +171,7 @@ std::uint64_t redisson::heard(const request& ask) const {
   return subscriptions_->heard(channel_of(what, ask.name)) << weight_bits | weight;
 }
 
-// Nothing tells of a waiter, but a grant whose answer got lost must not stay behind.
+// The store knows no waiters, but a grant whose answer got lost must not stay behind.
 std::optional<command> redisson::leave_command(const ticket& place) const {
   const auto weight = weight_in(place);
   const auto mode = weight == 0 ? lock_mode::exclusive : lock_mode::permits;
@@ -181,13 +181,13 @@ std::optional<command> redisson::leave_command(const ticket& place) const {
 
 command redisson::renew_command(std::span<const renewal> batch) const {
   command out{redisson_scripts::renew(), batch.size(), 3 * batch.size()};
-  for (const auto& one : batch) {
-    const auto& held = *one.held;
+  for (const auto& asked : batch) {
+    const auto& held = *asked.held;
     const bool expires = held.mode == lock_mode::permits && !is_plain(held.mode);
     out << (expires ? after(held.name, "timeout") : key(held.name));
   }
-  for (const auto& one : batch) {
-    const auto& held = *one.held;
+  for (const auto& asked : batch) {
+    const auto& held = *asked.held;
     const bool permits = held.mode == lock_mode::permits;
     const auto k = is_plain(held.mode) ? std::int64_t{-1} : static_cast<std::int64_t>(held.weight);
     out << (permits ? permit_owner(held.owner) : lock_owner(held.owner)) << in_ms(held.ttl)
@@ -255,7 +255,7 @@ lock_info redisson::read_info(const value& got, std::string_view name) const {
   return out;
 }
 
-// Ids in the order of their ends; those of one owner begin with the same 14 bytes. Only 8 of them are the client's.
+// Ids in the order of their ends; the ids of an owner begin with the same 14 bytes. Only 8 of them are the client's.
 void redisson::read_permits(const std::vector<value>& pairs, fencing_token last,
                             lock_info& into) const {
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {

@@ -2,7 +2,7 @@
 //
 // Keys of a lock NAME, with the prefix "hf:" unless another was asked for:
 //   hf:l:NAME  string, exists while the lock is held, awaited or observed; always with an expiry. Either
-//              "xOWNER TOKEN TTL GRACE SINCE HOST PID LABEL": one exclusive holder and nobody else, the fast path; or
+//              "xOWNER TOKEN TTL GRACE SINCE HOST PID LABEL": one exclusive holder and no waiter, the fast path; or
 //              "mCAPACITY VERSION": see the next keys, which all expire together with this one
 //   hf:h:NAME  hash   OWNER -> "MODE WEIGHT TOKEN TTL GRACE SINCE HOST PID LABEL"; "#" -> sum of the weights;
 //                     "<OWNER" -> what an upgrade has replaced, until it is released
@@ -14,7 +14,7 @@
 //   hf:n:NAME  hash   "v", "g", "k": value, version and time to keep (ms) of a counter
 //   hf:p:NAME  hash   CLIENT -> until when (server, ms) it wants to hear of its changes
 //   hf:t       the last token given; never behind the server's clock in microseconds when a connection begins
-//   hf:x:OWNER   given up while a request of it may still be on its way: that one finds this, and has no effect
+//   hf:x:OWNER   given up while a request of it may still be on its way: that finds this, and has no effect
 //   hf:g:CLIENT  since when (server, ms) a waiter has found that client's connection gone
 //   hf:c:CLIENT  not a key but the channel to which a client listens
 //

@@ -24,7 +24,7 @@ local patience = 15000
 local capacity, version, used, touched, granted = nil, '0', 0, false, false
 local text = function(n) return string.format('%.0f', n) end
 
--- draw() as the first write of a path that needs memory; the number is used by the next who wants one.
+-- draw() as the first write of a path that needs memory; the number is used by the next grant.
 local spare
 local function draw()
   local t = call('INCR', T)
@@ -45,7 +45,7 @@ local function publish(owner, message)
   return call('PUBLISH', P .. 'c:' .. string.sub(owner, 1, 32), message)
 end
 
--- The compact form becomes the full one: somebody else is interested. What is left of a lock of which a part was
+-- The compact form becomes the full one: another client is interested. What is left of a lock of which a part was
 -- evicted or deleted ends here: its holders find that out when they renew, its waiters when they ask again.
 local function open(v)
   if not v or string.byte(v) == 120 then call('DEL', H, E, Q, W, O) end
@@ -82,7 +82,7 @@ local function drop(owner, why)
   return record
 end
 
--- Some of them: the rest is found by the next script, and the first waiter asks again at once as long as there is one.
+-- Some of them: the next script finds others, and the first waiter asks again at once as long as any is left.
 local function expire()
   for _, owner in ipairs(call('ZRANGEBYSCORE', E, '-inf', text(now), 'LIMIT', 0, 128)) do drop(owner, 'expired') end
 end
@@ -92,8 +92,9 @@ local function is_held(owner)
   return ends and tonumber(ends) > now
 end
 
--- A client listens to its channel for as long as its process lives. The first who finds nobody listening writes down
--- when; whoever finds the same a grace later may bury it. A client that comes back removes the note (see the greeting).
+-- A client listens to its channel for as long as its process lives. The first waiter that finds no listener writes down
+-- when; a waiter that finds the same a grace later may drop it. A client that comes back removes the note (see the
+-- greeting).
 local found = {}
 local function is_gone(owner, grace)
   if grace == 0 then return false end
@@ -112,7 +113,7 @@ local function is_gone(owner, grace)
   return found[client]
 end
 
-local function bury()
+local function drop_absent()
   for _, owner in ipairs(call('ZRANGE', E, 0, 7)) do
     local grace = string.match(call('HGET', H, owner), '^%S+ %d+ %d+ %d+ (%d+)')
     if is_gone(owner, tonumber(grace)) then drop(owner) end
@@ -158,10 +159,9 @@ local function freed_by(w)
   return old and weight_of(old) or nil
 end
 
--- Lets in from the head of the queue whoever fits. The message is the grant; where nobody hears it, nobody waits. One
--- that does not fit keeps all others waiting, so it is asked whether it is still there. `me` is whoever asks, and
--- has the
--- answer instead.
+-- Lets in the waiters that fit, from the head of the queue. The message is the grant; where no client hears it, the
+-- waiter is gone. A waiter that does not fit keeps all others waiting, so it is asked whether it is still there. `me`
+-- is the owner that asks, and has the answer instead.
 local function serve(me)
   while used < (capacity or 0) do
     local head = call('ZRANGE', Q, 0, 0)[1]
@@ -193,7 +193,7 @@ local function tell_observers()
   end
 end
 
--- All keys of the lock end together, with the last one who has an interest in it.
+-- All keys of the lock end together, with the last holder, waiter or observer of it.
 local function close()
   if touched then
     if used == 0 then version = '0' elseif not granted then version = next_token() end

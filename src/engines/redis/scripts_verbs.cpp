@@ -32,7 +32,7 @@ local owner, granted, grace = string.match(v or '', '^x(%S+) (%d+) %d+ (%d+)')
 if owner == me then return {1, granted, call('PTTL', L)} end
 local fresh = type(token) == 'number'
 if not fresh then
-  -- No memory: whoever has a place or the lock may ask what became of it, nobody else.
+  -- No memory: only an owner that has a place or the lock may ask what became of it.
   if call('HEXISTS', H, me) == 0 and call('HEXISTS', W, me) == 0 then return token end
   without_memory()
   token = tonumber(call('GET', T) or '0')
@@ -79,7 +79,7 @@ if not place and may_enter() then
   serve(); close()
   return {1, mine, tonumber(ask.ttl)}
 end
-bury()
+drop_absent()
 serve(me)
 known = call('HGET', H, me)
 if not known and not place and may_enter() then
@@ -195,7 +195,7 @@ return {token, left}
 )lua";
 
 // KEYS hf:t hf:l:NAME...  ARGV owner and ttl for each. Answers a string of 1 (held for another ttl), 0 (gone) and ?
-// (somebody has damaged it: not known). Whoever has it in the compact form costs two calls. Never brings back to life
+// (another program has damaged it: not known). A grant in the compact form costs two calls. Never brings back to life
 // what has ended. Needs no memory: see without_memory().
 constexpr std::string_view renew_text = R"lua(
 local call = redis.call

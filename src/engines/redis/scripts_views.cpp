@@ -117,7 +117,7 @@ constexpr std::string_view observe_lock = R"lua(
 draw()
 if not open(call('GET', L)) then return redis.error_reply('WRONGTYPE the key is not a lock of this layout') end
 expire()
-bury()
+drop_absent()
 capacity = capacity or whole
 call('HSET', O, ARGV[1], text(now + patience))
 serve(); close()

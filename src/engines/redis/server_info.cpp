@@ -118,9 +118,9 @@ result<std::vector<value>> ask_all(connections& server, const question& what, co
   std::vector<value> out;
   std::string_view rest = frames;
   for (unsigned i = 0; i < what.count; ++i) {
-    auto one = resp::take(rest);
-    if (!one) return std::move(one).error();
-    out.push_back(std::move(*one));
+    auto reply = resp::take(rest);
+    if (!reply) return std::move(reply).error();
+    out.push_back(std::move(*reply));
   }
   return out;
 }
@@ -156,7 +156,7 @@ bool is_open(const value& user) {
   const auto* flags = find(user, "flags");
   const auto has = [flags](std::string_view flag) {
     return flags != nullptr &&
-           std::ranges::any_of(flags->items, [flag](const value& one) { return one.text == flag; });
+           std::ranges::any_of(flags->items, [flag](const value& set) { return set.text == flag; });
   };
   return has("on") && has("nopass");
 }
@@ -193,7 +193,7 @@ result<void> ask_for_settings(connections& server, const settings& how, const ca
   what.add({"ACL", "WHOAMI"});
   what.add({"ACL", "GETUSER", "default"});
   what.add(rights);
-  for (const auto one : parameters) what.add({"CONFIG", "GET", std::string{one}});
+  for (const auto parameter : parameters) what.add({"CONFIG", "GET", std::string{parameter}});
 
   std::string frames;
   const auto got = ask_all(server, what, limits, frames);

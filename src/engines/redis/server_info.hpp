@@ -15,12 +15,11 @@
 namespace holdfast::engines::redis {
 
 struct server_info {
-  std::map<std::string, std::string, std::less<>> info;  // INFO; empty when that is refused
-  std::map<std::string, std::string, std::less<>>
-      config;        // CONFIG GET, the ones that count for locks
-  std::string user;  // whom the server takes us for
-  std::optional<bool>
-      is_default_open;  // the user default: on, and without a password; nothing when that is refused
+  std::map<std::string, std::string, std::less<>> info;    // INFO; empty when that is refused
+  std::map<std::string, std::string, std::less<>> config;  // CONFIG GET, what counts for locks
+  std::string user;                                        // as which the server knows us
+  // The user default: on, and without a password; nothing when that is refused.
+  std::optional<bool> is_default_open;
   // What the layout needs and this user may not do, and whether it may do far more than that. Nothing when the server
   // cannot be asked (before Redis 7).
   std::optional<std::vector<std::string>> missing_rights;

@@ -31,8 +31,7 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
   caps.token_scope =
       "The server's clock in microseconds when the lock was taken, or one more than the last token "
       "(kept for a minute at holdfast-token): strictly rising over all names, also after a restart "
-      "without data, as long as that clock does not step back by more than that. Programs of "
-      "others "
+      "without data, as long as that clock does not step back by more than that. Other programs "
       "that take the lock get none. It is not stored with the lock, so inspect cannot show it.";
   by.describe(caps);
   return caps;
@@ -116,16 +115,16 @@ command setnx::release_command(const grant& held) const {
   return owner_command(by_.release, held.name, held.owner);
 }
 
-// Nothing tells of a waiter, but a grant whose answer got lost must not stay behind.
+// The store knows no waiters, but a grant whose answer got lost must not stay behind.
 std::optional<command> setnx::leave_command(const ticket& place) const {
   return owner_command(by_.release, place.name, place.owner);
 }
 
 command setnx::renew_command(std::span<const renewal> batch) const {
   command out{by_.renew, batch.size(), 1 + 2 * batch.size()};
-  for (const auto& one : batch) out << key(one.held->name);
+  for (const auto& asked : batch) out << key(asked.held->name);
   out << wall_ms();
-  for (const auto& one : batch) out << owner_text(one.held->owner) << rounded(one.held->ttl);
+  for (const auto& asked : batch) out << owner_text(asked.held->owner) << rounded(asked.held->ttl);
   return out;
 }
 
@@ -143,7 +142,7 @@ command setnx::revoke_command(std::string_view name) const {
 
 // ---- answers
 
-// The owner is all that the store knows. What is not one of ours is shown as it is, as the label.
+// The owner is all that the store knows. What is no owner of ours is shown as it is, as the label.
 lock_info setnx::read_info(const resp::value& got, std::string_view name) const {
   lock_info out;
   out.name = name;
@@ -151,7 +150,7 @@ lock_info setnx::read_info(const resp::value& got, std::string_view name) const 
   if (got.items.size() < 2) return out;
   const auto value = got.items[0].text;
   const auto left = number_in(got.items[1]);
-  if (left == -2) return out;  // it is over, and nobody has taken it since
+  if (left == -2) return out;  // it is over, and has not been taken since
   holder_info holder;
   holder.weight = rw_capacity;
   holder.expires_in = left < 0 ? nanoseconds::max() : nanoseconds{milliseconds{left}};
@@ -162,8 +161,8 @@ lock_info setnx::read_info(const resp::value& got, std::string_view name) const 
     holder.label = support::quoted(value, 40);
   }
   // The value changes with the holder (and in getset with every renewal, so there only the owner counts).
-  const auto who = owner ? to_string(*owner) : std::string{value};
-  out.version = std::hash<std::string>{}(who) | 1U;
+  const auto holding = owner ? to_string(*owner) : std::string{value};
+  out.version = std::hash<std::string>{}(holding) | 1U;
   out.holders.push_back(std::move(holder));
   return out;
 }
@@ -178,7 +177,7 @@ nanoseconds setnx::patience(std::optional<nanoseconds> left) const {
   return left ? std::min<nanoseconds>(pause, *left + milliseconds{1}) : pause;
 }
 
-// Nobody tells it anything: core comes back at recheck_at.
+// No message comes: core asks again at recheck_at.
 void setnx::start_await(const ticket& place, const call& limits,
                         completion<progress>& done) noexcept {
   waits_->for_grant(place.owner.sequence, limits,

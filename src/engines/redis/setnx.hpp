@@ -32,7 +32,7 @@ class setnx final : public compat_layout {
   command inspect_command(std::string_view name) const override;
   command revoke_command(std::string_view name) const override;
   lock_info read_info(const resp::value& got, std::string_view name) const override;
-  std::uint64_t heard(const request&) const override { return 0; }
+  std::uint64_t messages_before(const request&) const override { return 0; }
   nanoseconds patience(std::optional<nanoseconds> left) const override;
 
   command owner_command(const script& what, std::string_view name, const owner_id& owner) const;

@@ -37,7 +37,7 @@ end
 // The classic recipe, in the words of the manual of SETNX. That its steps are one script here spares our own clients
 // the race in which a loser overwrites the winner's value; others run it as single commands and may still do so. A
 // number below 1e11 is a time in seconds, as the recipe was first written. What is no number has no end: it waits.
-// The expiry of the key is only a net, far behind the end that the value tells: a key that nobody comes back to goes.
+// The expiry of the key is only a net, far behind the end in the value: a key that no client comes back to goes.
 constexpr std::string_view by_value = R"lua(
 local now = tonumber(ARGV[1])
 local function owns(value, owner) return string.match(value, '^%d+%.(%d+)$') == owner end
@@ -153,16 +153,15 @@ recipe make_recipe(std::string_view layout, std::initializer_list<std::string_vi
 
 constexpr std::string_view usual_exclusion =
     "While the server keeps its data, its clock neither jumps nor runs more than 1 % apart from "
-    "ours, and everybody who uses the key keeps to the recipe. A server that loses data (restart "
-    "without persistence, eviction, fail-over to a replica that lagged) may grant a lock twice; "
-    "the tokens tell the two apart.";
+    "ours, and every program that uses the key keeps to the recipe. A server that loses data "
+    "(restart without persistence, eviction, fail-over to a replica that lagged) may grant a lock "
+    "twice; the tokens tell the two apart.";
 
 constexpr std::string_view polling =
-    "Nobody is told of a release: waiters ask every 5 to 50 ms, in no order, and leave nothing in "
-    "the store. Dead holders are noticed after their ttl. A request that was given up and is "
+    "Waiters are not told of a release: they ask every 5 to 50 ms, in no order, and leave nothing "
+    "in the store. Dead holders are noticed after their ttl. A request that was given up and is "
     "delivered within ten minutes has no effect; one that a proxy delivers still later may take "
-    "the "
-    "lock for the length of its ttl. Redis Cluster is not supported.";
+    "the lock for the length of its ttl. Redis Cluster is not supported.";
 
 void describe_setnx(capabilities& caps) {
   caps.exclusion = usual_exclusion;
@@ -176,7 +175,7 @@ void describe_expire_lua(capabilities& caps) {
   caps.limits =
       "The store counts whole seconds: a ttl is rounded up, so a dead holder may keep its lock for "
       "up to a second longer than asked. A client that runs SETNX and EXPIRE as two commands and "
-      "dies between them leaves a lock that never ends; this one does not, but waits behind it. ";
+      "dies between them leaves a lock that never ends; Holdfast does not, but waits behind it. ";
   caps.limits += polling;
 }
 
@@ -188,7 +187,8 @@ void describe_getset(capabilities& caps) {
       "that "
       "its holder has written, and others compare with their own clock. A client whose clock is "
       "ahead takes locks that are still held; the tokens, which are the server's, tell the two "
-      "apart. For the rest as long as the server keeps its data and everybody keeps to the recipe.";
+      "apart. For the rest as long as the server keeps its data and every program keeps to the "
+      "recipe.";
   caps.limits =
       "Kept for old deployments; setnx is better in every way. A client of another make that loses "
       "the race for an ended lock may overwrite the winner's value with its own: the winner, if it "
@@ -207,8 +207,8 @@ const recipe* recipe_of(std::string_view layout) {
       make_recipe("setnx-expire-lua", {by_expiry, take_by_setnx}, 1s, false, describe_expire_lua),
       make_recipe("getset", {by_value}, 1ms, true, describe_getset),
   };
-  for (const auto& one : all)
-    if (one.layout == layout) return &one;
+  for (const auto& known : all)
+    if (known.layout == layout) return &known;
   return nullptr;
 }
 

@@ -2,7 +2,7 @@
 //
 //   setnx             SET NAME OWNER NX PX ttl. Shared with redsync, node-redlock, redis-py, redis-plus-plus.
 //   setnx-expire-lua  SETNX NAME OWNER and EXPIRE NAME seconds in one script.
-//   getset            SETNX NAME "ENDS.OWNER"; whoever finds ENDS (ms, wall clock) passed takes it over with GETSET.
+//   getset            SETNX NAME "ENDS.OWNER"; a client that finds ENDS (ms, wall clock) passed takes it with GETSET.
 //
 // All release only what carries their owner, and renew it by the same comparison.
 #pragma once

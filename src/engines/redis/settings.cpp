@@ -34,7 +34,7 @@ result<void> read_place(const store_url& url, settings& out) {
   return {};
 }
 
-// An option that the layout does not know must not be ignored: somebody relies on it.
+// An option that the layout does not know must not be ignored: the user relies on it.
 result<void> read_layout(const store_url& url, settings& out) {
   out.layout = text_option(url, "layout", "native");
   out.prefix = text_option(url, "prefix", out.layout == "native" ? "hf:" : "");
@@ -97,10 +97,10 @@ result<settings> read_settings(const store_url& url) {
   out.url = url.str();
   for (const auto& read : {read_layout, read_place, read_database, read_numbers})
     if (auto ok = read(url, out); !ok) return std::move(ok).error();
-  auto who = read_login(url);
-  if (!who) return std::move(who).error();
-  out.user = std::move(who->user);
-  out.password = std::move(who->password);
+  auto login = read_login(url);
+  if (!login) return std::move(login).error();
+  out.user = std::move(login->user);
+  out.password = std::move(login->password);
   return out;
 }
 

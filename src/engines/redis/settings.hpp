@@ -9,13 +9,14 @@
 //   db=0                also as the path
 // of the layout native only:
 //   grace=3s            how long a client's connection may be gone before others may take its locks; 0: never before
-// the ttl
+//                       the ttl
 //   wait_replicas=0     a lock counts as taken only when so many replicas have it ...
 //   wait_timeout=1s     ... within this time
 // of all:
 //   connections=4       for commands, besides the one for messages and renewals (1 with TLS)
 //   password_file= password_env=        where the password is
-//   ca_file= cert_file= key_file= server_name=    TLS: whom to trust, who we are, whom we expect
+//   ca_file= cert_file= key_file= server_name=    TLS: the authority to trust, our certificate
+//                       and key, the name expected of the server
 #pragma once
 
 #include "net/stream.hpp"

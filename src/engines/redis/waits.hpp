@@ -1,4 +1,4 @@
-// What is told to those who wait; who they are, engines/common/wait_registry.hpp knows.
+// What waiters are told; engines/common/wait_registry.hpp knows the waiters.
 #pragma once
 
 #include "engines/common/wait_registry.hpp"

@@ -32,33 +32,33 @@ struct pair {
 };
 
 // The driver closes a socket as soon as something is wrong with it, in the middle of a call, and the system gives its
-// number to whoever comes next, in any thread of the program.
+// number to the next socket or file, in any thread of the program.
 class mysql_watchdog : public ::testing::Test {
  protected:
   void replace_socket() { ASSERT_EQ(::dup2(stranger_.ends[0], ours_.ends[0]), ours_.ends[0]); }
 
   watchdog all_;
   pair ours_, stranger_;
-  watchdog::leash leash_{all_, ours_.ends[0]};
+  watchdog::socket_deadline deadline_{all_, ours_.ends[0]};
 };
 
 TEST_F(mysql_watchdog, cuts_what_takes_too_long) {
-  leash_.arm(std::chrono::steady_clock::now() + 1ms);
+  deadline_.arm(std::chrono::steady_clock::now() + 1ms);
   EXPECT_TRUE(wait_until([&] { return !ours_.works(); }));
-  EXPECT_TRUE(leash_.disarm());
+  EXPECT_TRUE(deadline_.disarm());
 }
 
 TEST_F(mysql_watchdog, cuts_nobody_who_has_got_the_number_of_a_closed_socket) {
-  leash_.arm(std::chrono::steady_clock::now() + 1ms);
+  deadline_.arm(std::chrono::steady_clock::now() + 1ms);
   ASSERT_TRUE(wait_until([&] { return !ours_.works(); }));
   replace_socket();
-  leash_.cut();
+  deadline_.cut();
   EXPECT_TRUE(stranger_.works());
 }
 
 TEST_F(mysql_watchdog, deadline_cuts_nobody_who_has_got_the_number_of_a_closed_socket) {
   replace_socket();
-  leash_.arm(std::chrono::steady_clock::now() + 1ms);
+  deadline_.arm(std::chrono::steady_clock::now() + 1ms);
   char byte = 0;
   EXPECT_EQ(::recv(ours_.ends[1], &byte, 1, 0), 0) << "ended when its time was up";
   EXPECT_TRUE(stays_true([&] { return stranger_.works(); }, 50ms));

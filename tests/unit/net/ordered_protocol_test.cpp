@@ -165,7 +165,7 @@ TEST_F(net_channel, a_new_protocol_with_ordered_replies_is_a_framing) {
     for (int i = 1; const auto line = client.read_line(); ++i)
       if (!client.write(packed(-1, "event") + packed(i, *line))) return;
   }};
-  struct : net::channel_listener {
+  struct push_counter final : net::channel_listener {
     void on_push(std::string_view) noexcept override { ++pushes; }
     std::atomic<int> pushes{0};
   } events;

@@ -1,6 +1,6 @@
 // What breaks here: the way back. The server executes and its answer is late, in pieces, cut or never there (F3, F4).
-// What must hold: nobody claims a lock without proof, what was given up takes nothing later, no late answer prolongs a
-// lease or is taken for another call's.
+// What must hold: no client claims a lock without proof, what was given up takes nothing later, no late answer prolongs
+// a lease or is taken for another call's.
 #include "faults/mysql_faults.hpp"
 
 namespace holdfast::testing {
@@ -32,7 +32,7 @@ TEST_F(mysql_answers, lost_reply_is_settled) {
   EXPECT_TRUE(is_ok(theirs.acquire({.wait = patience}))) << "no orphan";
 }
 
-// The statement waits for a row when its caller gives up; freed later, it would take the lock for nobody.
+// The statement waits for a row when its caller gives up; freed later, it would take the lock for no caller.
 TEST_F(mysql_answers, statement_that_was_given_up_takes_nothing_later) {
   mariadb_server server;
   const auto a = client::open(server.url(), {.call_timeout = 400ms}),

@@ -1,6 +1,6 @@
-// What breaks here: nothing but time and connections. What must hold: nobody believes in a grant for longer than the
-// store keeps it, however the grant came and however often it was renewed (S2). The store's own end is read from its
-// rows, and compared.
+// What breaks here: nothing but time and connections. What must hold: no client believes in a grant for longer than
+// the store keeps it, however the grant came and however often it was renewed (S2). The store's own end is read from
+// its rows, and compared.
 #include "faults/mysql_raw.hpp"
 
 namespace holdfast::testing {
@@ -30,10 +30,10 @@ steady_time latest_end(const mariadb_server& server, const std::string& name, fe
          << " longer than its row";
 }
 
-::testing::AssertionResult ends_in_time(const mariadb_server& server, const raw_client& who,
+::testing::AssertionResult ends_in_time(const mariadb_server& server, const raw_client& by,
                                         const grant& held) {
   const auto stored = latest_end(server, std::string{held.name}, held.token);
-  const auto believed = std::max(who.believed_until(held), held.valid_from + held.ttl);
+  const auto believed = std::max(by.believed_until(held), held.valid_from + held.ttl);
   if (believed <= stored) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure()
          << held.name << " is believed " << format_duration(believed - stored)
@@ -41,16 +41,15 @@ steady_time latest_end(const mariadb_server& server, const std::string& name, fe
 }
 
 // The same, renewed for some time as core would do it.
-::testing::AssertionResult stays_in_time(const mariadb_server& server, raw_client& who,
-                                         grant held) {
+::testing::AssertionResult stays_in_time(const mariadb_server& server, raw_client& by, grant held) {
   const auto end = std::chrono::steady_clock::now() + 700ms;
   while (std::chrono::steady_clock::now() < end) {
-    const auto again = upkeep(who, held);
+    const auto again = upkeep(by, held);
     if (again.answer != renewal::verdict::held)
       return ::testing::AssertionFailure() << held.name << " is lost";
     held.valid_from = again.valid_from;
     held.session = again.session;
-    if (auto ok = ends_in_time(server, who, held); !ok) return ok;
+    if (auto ok = ends_in_time(server, by, held); !ok) return ok;
   }
   return ::testing::AssertionSuccess();
 }
@@ -62,13 +61,13 @@ steady_time latest_end(const mariadb_server& server, const std::string& name, fe
 TEST_F(mysql_belief, new_connection_revives_nothing_that_the_old_one_lost) {
   mariadb_server server;
   auto away = raw_mysql(server.url("grace=500ms"), 1);
-  const auto one = enter(away, "one", 60s), two = enter(away, "two", 60s);
+  const auto first = enter(away, "one", 60s), second = enter(away, "two", 60s);
   kill_all_connections(server);
   const auto b = client::open(server.url("grace=500ms"));
   auto taken = mutex{b, "two"}.acquire({.wait = patience});
   ASSERT_TRUE(is_ok(taken));
-  EXPECT_EQ(upkeep(away, one).answer, renewal::verdict::held) << "nobody wanted it";
-  EXPECT_EQ(upkeep(away, two).answer, renewal::verdict::lost);
+  EXPECT_EQ(upkeep(away, first).answer, renewal::verdict::held) << "no client wanted it";
+  EXPECT_EQ(upkeep(away, second).answer, renewal::verdict::lost);
   EXPECT_TRUE(taken->valid());
 }
 
@@ -112,11 +111,11 @@ TEST_F(mysql_belief, granted_at_once_and_renewed) {
     }
     const auto end = std::chrono::steady_clock::now() + 3s;
     for (int looks = 0; looks < 5 || std::chrono::steady_clock::now() < end; ++looks)
-      for (auto& one : held) {
-        ASSERT_TRUE(one.valid()) << options;
-        EXPECT_TRUE(ends_in_time(server, one)) << options;
+      for (auto& kept : held) {
+        ASSERT_TRUE(kept.valid()) << options;
+        EXPECT_TRUE(ends_in_time(server, kept)) << options;
         if (looks % 3 == 2) {
-          EXPECT_TRUE(is_ok(one.renew()));
+          EXPECT_TRUE(is_ok(kept.renew()));
         }
       }
   }
@@ -147,7 +146,7 @@ TEST_F(mysql_belief, granted_by_another_client) {
   }
 }
 
-// Whoever releases tells a waiter of its own client without the server's help.
+// The releasing thread tells a waiter of its own client without the server's help.
 TEST_F(mysql_belief, granted_by_a_thread_of_the_same_client) {
   mariadb_server server;
   std::uint64_t number = 0;
@@ -269,7 +268,7 @@ TEST_F(mysql_belief, renewal_beside_a_downgrade_is_no_loss) {
   ASSERT_TRUE(is_ok(smaller));
   std::vector<renewal> batch{{.held = &before}, {.held = &*smaller}};
   ASSERT_TRUE(is_ok(b.verbs->renew(batch, soon())));
-  for (const auto& one : batch) EXPECT_EQ(one.answer, renewal::verdict::held);
+  for (const auto& asked : batch) EXPECT_EQ(asked.answer, renewal::verdict::held);
   auto reads = a.ask("book");
   reads.mode = lock_mode::shared;
   reads.weight = 1;
@@ -277,7 +276,7 @@ TEST_F(mysql_belief, renewal_beside_a_downgrade_is_no_loss) {
   EXPECT_TRUE(is_ok(b.verbs->release(*smaller, soon())));
 }
 
-// Somebody keeps one of the rows locked in a transaction of their own.
+// Another program keeps one of the rows locked in a transaction of its own.
 TEST_F(mysql_belief, row_that_cannot_be_asked_about_costs_the_others_nothing) {
   mariadb_server server;
   auto a = raw_mysql(server.url(), 1);
@@ -295,12 +294,12 @@ TEST_F(mysql_belief, row_that_cannot_be_asked_about_costs_the_others_nothing) {
            "1";
   }));
   std::vector<renewal> batch;
-  for (const auto& one : held) batch.push_back({.held = &one});
+  for (const auto& kept : held) batch.push_back({.held = &kept});
   EXPECT_TRUE(is_ok(a.verbs->renew(batch, soon())));
-  for (const auto& one : batch)
-    EXPECT_EQ(one.answer,
-              one.held->name == "b" ? renewal::verdict::unknown : renewal::verdict::held)
-        << one.held->name;
+  for (const auto& asked : batch)
+    EXPECT_EQ(asked.answer,
+              asked.held->name == "b" ? renewal::verdict::unknown : renewal::verdict::held)
+        << asked.held->name;
   blocker.get();
 }
 

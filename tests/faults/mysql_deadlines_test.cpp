@@ -1,6 +1,6 @@
 // What breaks here: the server does not answer at all, or connections end or fall silent while the server is well. What
-// must hold: every verb returns when its time is up, whatever the server does, and one bad connection costs nobody more
-// than the time of one call.
+// must hold: every verb returns when its time is up, whatever the server does, and one bad connection costs no caller
+// more than the time of one call.
 #include "faults/mysql_raw.hpp"
 
 #include <atomic>
@@ -76,7 +76,7 @@ TEST_F(mysql_deadlines, opening_gives_up_after_five_seconds) {
   server.resume();
 }
 
-// Nobody wants the lock, and the server answers again before anybody could have taken it.
+// No client wants the lock, and the server answers again before any could have taken it.
 TEST_F(mysql_deadlines, server_that_pauses_for_two_and_a_half_seconds_costs_no_lease) {
   mariadb_server server;
   for (const auto* options : {"", "wait=poll"}) {
@@ -94,7 +94,7 @@ TEST_F(mysql_deadlines, server_that_pauses_for_two_and_a_half_seconds_costs_no_l
       std::this_thread::sleep_for(2500ms);  // this is the pause
       server.resume();
       EXPECT_TRUE(stays_true(
-          [&] { return std::ranges::all_of(held, [](const lease& one) { return one.valid(); }); },
+          [&] { return std::ranges::all_of(held, [](const lease& kept) { return kept.valid(); }); },
           500ms))
           << options << " round " << round;
     }
@@ -114,11 +114,12 @@ TEST_F(mysql_deadlines, mute_connections_cost_one_call_and_not_one_each) {
         std::async(std::launch::async, [&] { return a.verbs->inspect("stock", soon()); }));
   ASSERT_TRUE(wait_until([&] { return network.open() == many + 1; })) << "and the session";
   network.heal();
-  for (auto& one : crowd) ASSERT_TRUE(is_ok(one.get()));
+  for (auto& waiter : crowd) ASSERT_TRUE(is_ok(waiter.get()));
   network.strand();
   EXPECT_FALSE(a.verbs->inspect("stock", within(300ms)));
-  EXPECT_TRUE(is_ok(a.verbs->inspect("stock", within(2s)))) << "the second asks on a new one";
-  EXPECT_LT(time_of([&] { a.verbs.reset(); }), 2s) << "and so does who takes leave";
+  EXPECT_TRUE(is_ok(a.verbs->inspect("stock", within(2s))))
+      << "the second asks on a new connection";
+  EXPECT_LT(time_of([&] { a.verbs.reset(); }), 2s) << "and so does the client that closes";
 }
 
 // Somewhere in the answers of a contended acquire its connection ends.
@@ -146,8 +147,8 @@ TEST_F(mysql_deadlines, reset_connection_does_not_end_the_wait) {
   }
 }
 
-// Many resets among many who wait: all of them get it in the end.
-TEST_F(mysql_deadlines, resets_among_those_who_contend_end_no_wait) {
+// Many resets among many waiters: all of them get the lock in the end.
+TEST_F(mysql_deadlines, resets_among_contending_clients_end_no_wait) {
   mariadb_server server;
   fault_proxy network{server.port()};
   constexpr int clients = 4;
@@ -180,7 +181,7 @@ TEST_F(mysql_deadlines, resets_among_those_who_contend_end_no_wait) {
     done = true;
   }
   EXPECT_GT(grants, 20);
-  for (const auto& one : failures) ADD_FAILURE() << one;
+  for (const auto& failure : failures) ADD_FAILURE() << failure;
 }
 
 }  // namespace

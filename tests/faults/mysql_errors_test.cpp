@@ -1,6 +1,5 @@
-// What breaks here: the set-up. Wrong password, missing rights, tables or database, a server that is read-only,
-// full, too
-// old, or whose rows somebody else keeps locked; TLS that cannot be trusted. What must hold: a typed error with a
+// What breaks here: the set-up. Wrong password, missing rights, tables or database, a server that is read-only, full,
+// too old, or whose rows another program keeps locked; TLS that cannot be trusted. What must hold: a typed error with a
 // sentence that says what to do, no secret in it, and nothing lost.
 #include "faults/mysql_raw.hpp"
 
@@ -48,7 +47,7 @@ TEST_F(mysql_errors, missing_tables_are_told_with_advice) {
   EXPECT_NE(said_by(missing).find("holdfast schema mysql"), std::string::npos) << said_by(missing);
   EXPECT_NE(said_by(missing).find("create=1"), std::string::npos) << said_by(missing);
   EXPECT_TRUE(is_ok(client::try_open(server.url())));
-  EXPECT_TRUE(is_ok(client::try_open(url))) << "made by the one before";
+  EXPECT_TRUE(is_ok(client::try_open(url))) << "made by the client before";
 
   const auto other = fmt::format("mysql://holdfast@127.0.0.1:{}/nosuch", server.port());
   EXPECT_TRUE(fails_with(client::try_open(other), errc::denied)) << "it may not even know that";
@@ -163,18 +162,18 @@ TEST_F(mysql_errors, full_disk_refuses_new_names_and_frees_old_ones) {
 
 TEST_F(mysql_errors, no_server_and_no_connection_left_are_unavailable) {
   mariadb_server server{{.config = {"max_connections=10"}}};
-  const reserved_port nobody;
+  const reserved_port unused;
   EXPECT_TRUE(
-      fails_with(client::try_open(fmt::format("mysql://u@127.0.0.1:{}/holdfast", nobody.number())),
+      fails_with(client::try_open(fmt::format("mysql://u@127.0.0.1:{}/holdfast", unused.number())),
                  errc::unavailable));
   std::vector<client> many;
   std::optional<error> refused;
   for (int i = 0; i < 12 && !refused; ++i) {
-    auto one = client::try_open(server.url());
-    if (one) {
-      many.push_back(*one);
+    auto opened = client::try_open(server.url());
+    if (opened) {
+      many.push_back(*opened);
     } else {
-      refused = one.error();
+      refused = opened.error();
     }
   }
   ASSERT_TRUE(refused);
@@ -190,7 +189,7 @@ TEST_F(mysql_errors, server_without_statements_left_is_unavailable_and_we_live_o
   { ASSERT_TRUE(is_ok(lock.acquire())); }
   const auto said = server.sql("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
   server.sql("SET GLOBAL max_prepared_stmt_count=" + said.substr(said.find('\t') + 1));
-  EXPECT_TRUE(is_ok(a.inspect("stock"))) << "by means of those that it has";
+  EXPECT_TRUE(is_ok(a.inspect("stock"))) << "by means of the statements that it has";
   EXPECT_TRUE(is_ok(lock.acquire()));
   server.sql("SET GLOBAL max_prepared_stmt_count=0");
   const auto refused = client::try_open(server.url());
@@ -263,7 +262,7 @@ TEST_F(mysql_errors, leaving_an_upgrade_takes_no_grant_along) {
   EXPECT_TRUE(is_ok(a.verbs->release(settled->granted, soon())));
 }
 
-// Who watches for the end of two clients looks in turns, all the time.
+// A listener that watches for the end of two clients looks again and again.
 TEST_F(mysql_errors, owner_that_is_settled_as_nothing_is_watched_for_no_more) {
   mariadb_server server;
   auto a = raw_mysql(server.url("grace=200ms"), 1);
@@ -308,7 +307,7 @@ TEST_F(mysql_errors, tls_is_verified) {
   EXPECT_TRUE(is_ok(lock.acquire()));
   const auto at = fmt::format("mysql://holdfast@127.0.0.1:{}/holdfast?create=1", server.port());
   EXPECT_TRUE(fails_with(client::try_open(at + "&tls=on"), errc::misconfigured))
-      << "whom to trust?";
+      << "which authority to trust?";
   temp_dir dir;
   const certificate_authority other{dir.path()};
   EXPECT_TRUE(fails_with(client::try_open(at + "&ca_file=" + other.file()), errc::misconfigured));
@@ -346,8 +345,8 @@ class ancient_server {
  private:
   void serve() const {
     for (;;) {
-      const int one = ::accept(socket_, nullptr, nullptr);
-      if (one < 0) return;
+      const int accepted = ::accept(socket_, nullptr, nullptr);
+      if (accepted < 0) return;
       using namespace std::string_literals;
       const auto hello =
           "\x0a"
@@ -355,11 +354,11 @@ class ancient_server {
           "\x07\0\0\0"s + "abcdefgh\0"s + "\xff\xf7"s + "\x21"s + "\x02\0"s + "\x0f\x80\x15"s +
           std::string(10, '\0') + "abcdefghijkl\0"s + "mysql_native_password\0"s;
       const auto ok = "\0\0\0\x02\0\0\0"s;
-      send(one, hello, 0);
+      send(accepted, hello, 0);
       std::array<char, 1024> answer;  // NOLINT: filled by recv
-      if (::recv(one, answer.data(), answer.size(), 0) > 0) send(one, ok, 2);
-      static_cast<void>(::recv(one, answer.data(), answer.size(), 0));
-      ::close(one);
+      if (::recv(accepted, answer.data(), answer.size(), 0) > 0) send(accepted, ok, 2);
+      static_cast<void>(::recv(accepted, answer.data(), answer.size(), 0));
+      ::close(accepted);
     }
   }
   static void send(int to, const std::string& what, char number) {

@@ -51,14 +51,14 @@ inline std::uint64_t user_locks(const mariadb_server& server) {
                  "COUNT(IS_USED_LOCK(CONCAT('holdfast:l:',HEX(client)))) FROM holdfast_session"));
 }
 
-// Lets somebody sweep at once.
+// Lets a client sweep at once.
 inline void allow_sweep(const mariadb_server& server) {
   server.sql("UPDATE holdfast_session SET gone=0 WHERE client=REPEAT(CHAR(0),16)");
 }
 
-// Not INNODB_LOCK_WAITS: what it shows is kept for 100 ms after each look, so who asks more often never sees anything
-// new.
-inline bool somebody_waits_for_a_row(const mariadb_server& server) {
+// Not INNODB_LOCK_WAITS: what it shows is kept for 100 ms after each look, so a test that asks more often never sees
+// anything new.
+inline bool a_statement_waits_for_a_row(const mariadb_server& server) {
   return wait_until([&] {
     return !server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").ends_with("\t0");
   });

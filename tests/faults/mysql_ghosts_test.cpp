@@ -1,6 +1,6 @@
 // What breaks here: a statement is held up on its way; its caller gives it up, finds out on another connection that
 // nothing happened, and only then it is delivered. What must hold: it has no effect. It would take the lock for an
-// owner that nobody knows of, for its whole ttl.
+// owner that no client knows of, for its whole ttl.
 #include "faults/mysql_raw.hpp"
 
 #include <future>

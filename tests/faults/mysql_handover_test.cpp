@@ -1,5 +1,5 @@
-// From hand to hand without opening the rows of the name: who queues up while another lets go, what a hand-over
-// leaves behind, and who is told of it.
+// From hand to hand without opening the rows of the name: a client that queues up while another releases, what a
+// hand-over leaves behind, and the clients that are told of it.
 #include "faults/mysql_faults.hpp"
 
 #include "support/child.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 class mysql_handover : public mysql_faults {};
 
-// Of holders who handed over, and have not queued up again.
+// Of holders that handed over, and have not queued up again.
 std::string leftovers(const mariadb_server& server) {
   return server.sql("SELECT COUNT(*) FROM holdfast_entry WHERE space=0 AND state=0 AND expires=0");
 }
@@ -25,8 +25,8 @@ std::string miscounted(const mariadb_server& server) {
 }
 
 // b has it from a, and so an entry; c waits.
-struct three {
-  explicit three(const mariadb_server& server)
+struct three_clients {
+  explicit three_clients(const mariadb_server& server)
       : a(client::open(server.url())),
         b(client::open(server.url())),
         c(client::open(server.url())) {
@@ -50,14 +50,14 @@ struct three {
 
 TEST_F(mysql_handover, last_one_takes_away_what_the_others_left) {
   mariadb_server server;
-  three those{server};
-  ASSERT_TRUE(is_ok(those.held.release()));
-  auto last = get(those.waiting);
+  three_clients clients{server};
+  ASSERT_TRUE(is_ok(clients.held.release()));
+  auto last = get(clients.waiting);
   ASSERT_TRUE(is_ok(last));
   EXPECT_EQ(leftovers(server), "1");
   EXPECT_EQ(miscounted(server), "0");
-  EXPECT_TRUE(fails_with(those.at_a.try_acquire(), errc::busy));
-  EXPECT_EQ(those.a.inspect("stock").value().holders.size(), 1U);
+  EXPECT_TRUE(fails_with(clients.at_a.try_acquire(), errc::busy));
+  EXPECT_EQ(clients.a.inspect("stock").value().holders.size(), 1U);
   ASSERT_TRUE(is_ok(last->release()));
   EXPECT_TRUE(leaves_nothing(server));
   EXPECT_EQ(server.sql("SELECT more FROM holdfast_lock WHERE name='stock'"), "0");
@@ -65,14 +65,14 @@ TEST_F(mysql_handover, last_one_takes_away_what_the_others_left) {
 
 TEST_F(mysql_handover, who_asks_again_is_behind_those_who_came_meanwhile) {
   mariadb_server server;
-  three those{server};
-  auto other = acquire_later(those.at_a);
+  three_clients clients{server};
+  auto other = acquire_later(clients.at_a);
   ASSERT_TRUE(wait_for_waiters(server, "stock", 2));
-  ASSERT_TRUE(is_ok(those.held.release()));
-  auto second = get(those.waiting);
+  ASSERT_TRUE(is_ok(clients.held.release()));
+  auto second = get(clients.waiting);
   ASSERT_TRUE(is_ok(second));
   ASSERT_EQ(leftovers(server), "1");
-  auto again = acquire_later(*those.at_b);
+  auto again = acquire_later(*clients.at_b);
   ASSERT_TRUE(wait_for_waiters(server, "stock", 2));
   EXPECT_EQ(leftovers(server), "0") << "it queues up by means of what it had left";
   EXPECT_EQ(miscounted(server), "0");
@@ -96,14 +96,14 @@ TEST_F(mysql_handover, who_asks_again_is_behind_those_who_came_meanwhile) {
 TEST_F(mysql_handover, who_leaves_for_good_leaves_nothing) {
   mariadb_server server;
   {
-    three those{server};
-    ASSERT_TRUE(is_ok(those.held.release()));
-    auto last = get(those.waiting);
+    three_clients clients{server};
+    ASSERT_TRUE(is_ok(clients.held.release()));
+    auto last = get(clients.waiting);
     ASSERT_TRUE(is_ok(last));
     ASSERT_EQ(leftovers(server), "1");
-    those.held = {};
-    those.at_b.reset();
-    those.b.reset();
+    clients.held = {};
+    clients.at_b.reset();
+    clients.b.reset();
     EXPECT_TRUE(wait_until([&] { return leftovers(server) == "0"; }));
     EXPECT_EQ(miscounted(server), "0");
     EXPECT_TRUE(last->valid());
@@ -134,9 +134,9 @@ TEST_F(mysql_handover, death_of_the_new_holder_is_seen_by_who_asks_again) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, b.capabilities().dead_holder_bound + 1s);
 }
 
-// Whoever queues up while another lets go must be seen by it, or see that the lock is free. Half of them ask again at
-// once, the others are away for a while, so that the queue is now long and now empty.
-TEST_F(mysql_handover, nobody_waits_for_a_free_lock) {
+// A client that queues up while another releases must be seen by it, or see that the lock is free. Half of them ask
+// again at once, the others are away for a while, so that the queue is now long and now empty.
+TEST_F(mysql_handover, no_client_waits_for_a_free_lock) {
   mariadb_server server;
   const auto makes_the_tables = client::open(server.url());
   constexpr int clients = 6, rounds = 150;

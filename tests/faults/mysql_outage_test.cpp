@@ -1,7 +1,6 @@
 // What breaks here: the server process (SIGKILL, SIGSTOP), its connections (KILL, and a network that goes silent
-// without
-// a FIN). What must hold: committed grants and tokens survive (S1), a holder that cannot reach the server says so when
-// its time is up (S2, S5), whoever waits is served after healing (L2), and nothing is left behind.
+// without a FIN). What must hold: committed grants and tokens survive (S1), a holder that cannot reach the server says
+// so when its time is up (S2, S5), waiters are served after healing (L2), and nothing is left behind.
 #include "faults/mysql_faults.hpp"
 
 namespace holdfast::testing {

@@ -20,20 +20,20 @@ inline call within(nanoseconds length) {
 }
 inline call soon() { return within(patience); }
 
-inline grant enter(raw_client& who, std::string_view name, nanoseconds ttl) {
-  auto ask = who.ask(name);
+inline grant enter(raw_client& by, std::string_view name, nanoseconds ttl) {
+  auto ask = by.ask(name);
   ask.ttl = ttl;
-  auto got = who.verbs->enter(ask, soon());
+  auto got = by.verbs->enter(ask, soon());
   EXPECT_TRUE(is_ok(got));
   EXPECT_EQ(got->what, entered::kind::granted);
   return got->granted;
 }
 
-inline renewal upkeep(raw_client& who, const grant& held) {
+inline renewal upkeep(raw_client& by, const grant& held) {
   std::vector<renewal> batch{{.held = &held}};
   promised<session_proof> done;
   const auto limits = soon();
-  who.verbs->start_renew(batch, limits, done);
+  by.verbs->start_renew(batch, limits, done);
   EXPECT_TRUE(is_ok(done.get()));
   return batch.front();
 }

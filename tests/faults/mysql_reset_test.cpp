@@ -72,14 +72,14 @@ TEST_F(mysql_reset, queued_client_lives_through_the_end_of_its_listener) {
 
 TEST_F(mysql_reset, queued_client_lives_through_the_end_of_all_its_connections) {
   while_queued([this] {
-    const auto one = connection_of_waiter(session), other = connection_of_waiter(listener);
+    const auto before = connection_of_waiter(session), other = connection_of_waiter(listener);
     network_->cut();
-    EXPECT_TRUE(is_another(session, one));
+    EXPECT_TRUE(is_another(session, before));
     EXPECT_TRUE(is_another(listener, other));
   });
 }
 
-// While it has no session somebody else looks at the queue, and takes it for dead.
+// While it has no session another client looks at the queue, and takes it for dead.
 TEST_F(mysql_reset, queued_client_that_was_passed_over_queues_up_again) {
   const auto c = client::open(server_->url());
   mutex passes_by{c, "stock"};

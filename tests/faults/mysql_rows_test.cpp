@@ -1,5 +1,5 @@
 // What is looked at here: the rows themselves. Names that collations would confuse, rows that the sweeper removes, many
-// clients at once without a deadlock, the way of waiting where nobody can be told, and rows that vandals change.
+// clients at once without a deadlock, the way of waiting where waiters poll, and rows that another program changes.
 #include "faults/mysql_raw.hpp"
 
 #include "support/child.hpp"
@@ -38,8 +38,8 @@ TEST_F(mysql_rows, names_that_a_collation_would_confuse_are_different) {
     ASSERT_TRUE(is_ok(got));
     held.push_back(std::move(*got));
   }
-  for (const auto& one : held)
-    EXPECT_TRUE(fails_with(mutex(b, one.name()).try_acquire(), errc::busy)) << one.name();
+  for (const auto& kept : held)
+    EXPECT_TRUE(fails_with(mutex(b, kept.name()).try_acquire(), errc::busy)) << kept.name();
   EXPECT_EQ(b.list().value().size(), held.size());
   EXPECT_EQ(b.list("%").value().size(), 1U);
 }
@@ -97,7 +97,7 @@ TEST_F(mysql_rows, many_clients_meet_without_a_deadlock) {
   EXPECT_TRUE(leaves_nothing(server));
 }
 
-// The rows of new names are made by whoever comes first, under the eyes of the others.
+// The rows of new names are made by the first client, while others look.
 TEST_F(mysql_rows, fresh_names_are_made_without_a_deadlock) {
   mariadb_server server;
   constexpr int clients = 6, rounds = 40;
@@ -164,7 +164,7 @@ TEST_F(mysql_rows, sweeper_keeps_up_with_many_names) {
       "1,0,'','' FROM seq_1_to_5000 WHERE seq<>1500");
   const auto left = [&] { return server.sql("SELECT COUNT(*) FROM holdfast_lock"); };
   allow_sweep(server);
-  // Who takes leave sweeps for a moment only; whoever comes next goes on.
+  // A client that closes sweeps for a moment only; the next client goes on.
   ASSERT_TRUE(wait_until([&] {
     { const auto sweeps = client::open(server.url()); }
     return left() == "1";
@@ -201,9 +201,9 @@ TEST_F(mysql_rows, sweeper_that_is_cut_off_lets_others_go_on_soon) {
                      "START TRANSACTION; SELECT * FROM holdfast_lock WHERE name='old' FOR UPDATE",
                      "COMMIT"};
   upkeep(a, held);  // the first for long: it sweeps
-  ASSERT_TRUE(somebody_waits_for_a_row(server));
+  ASSERT_TRUE(a_statement_waits_for_a_row(server));
   // It has worked for so long, and rests for twice as long.
-  EXPECT_TRUE(stays_true([&] { return somebody_waits_for_a_row(server); }, 500ms));
+  EXPECT_TRUE(stays_true([&] { return a_statement_waits_for_a_row(server); }, 500ms));
   kill_all_connections(server);
   // One may sweep again when the last one began 600 s ago.
   EXPECT_TRUE(wait_until([&] {
@@ -219,7 +219,7 @@ TEST_F(mysql_rows, sweeper_that_is_cut_off_lets_others_go_on_soon) {
   }));
 }
 
-// A client that comes back takes its user lock while somebody else is about to touch the row of its session.
+// A client that comes back takes its user lock while another client is about to touch the row of its session.
 paused_sql comes_back(const mariadb_server& server, const std::string& client) {
   return {server,
           fmt::format("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; "
@@ -238,7 +238,7 @@ TEST_F(mysql_rows, sweeper_leaves_a_session_that_comes_back_under_its_eyes) {
   server.sql(fmt::format("INSERT INTO holdfast_session VALUES(UNHEX('{}'),'away',1,0,1)", away));
   paused_sql back = comes_back(server, away);
   upkeep(a, held);  // the first for long: it sweeps
-  EXPECT_TRUE(somebody_waits_for_a_row(server)) << "it has seen that nobody is there";
+  EXPECT_TRUE(a_statement_waits_for_a_row(server)) << "it has seen that the client is not there";
   back.go_on();
   EXPECT_EQ(server.sql("SELECT COUNT(*) FROM holdfast_session WHERE host='away'"), "1");
 }
@@ -256,7 +256,7 @@ TEST_F(mysql_rows, session_that_comes_back_under_the_eyes_of_a_waiter_is_not_not
   paused_sql back = comes_back(server, away);
   auto waiting =
       std::async(std::launch::async, [&] { return b.verbs->enter(b.ask("stock"), soon()); });
-  EXPECT_TRUE(somebody_waits_for_a_row(server)) << "it has seen that nobody is there";
+  EXPECT_TRUE(a_statement_waits_for_a_row(server)) << "it has seen that the client is not there";
   back.go_on();
   const auto queued = waiting.get();
   ASSERT_TRUE(is_ok(queued));
@@ -266,7 +266,7 @@ TEST_F(mysql_rows, session_that_comes_back_under_the_eyes_of_a_waiter_is_not_not
       "0");
 }
 
-// Who only watched leaves no trace, neither in the rows nor in the way of others.
+// A client that only watched leaves no trace, neither in the rows nor in the way of others.
 TEST_F(mysql_rows, name_that_was_watched_is_as_it_was) {
   mariadb_server server;
   auto a = raw_mysql(server.url(), 1);
@@ -280,23 +280,23 @@ TEST_F(mysql_rows, name_that_was_watched_is_as_it_was) {
   ASSERT_TRUE(wait_until([&] { return counted() == "1"; }));
   const auto listed = a.verbs->list("", 1, soon());
   ASSERT_TRUE(is_ok(listed));
-  ASSERT_EQ(listed->size(), 1U) << "only who holds or waits counts";
+  ASSERT_EQ(listed->size(), 1U) << "only holders and waiters count";
   EXPECT_EQ(listed->front().name, "zz");
   EXPECT_TRUE(is_ok(done.get()));
   EXPECT_TRUE(wait_until([&] { return counted() == "0"; })) << counted();
 }
 
-// Renewals lock several rows of one name at once, and so do those who end all holders of it.
+// Renewals lock several rows of one name at once, and so do clients that end all holders of it.
 TEST_F(mysql_rows, renewals_and_revocations_do_not_meet_in_a_deadlock) {
   mariadb_server server;
   auto a = raw_mysql(server.url(), 1), b = raw_mysql(server.url(), 2);
   constexpr std::size_t readers = 16, rounds = 40;
   std::atomic<int> failures{0};
-  const auto read = [](raw_client& who) {
-    auto ask = who.ask("book");
+  const auto read = [](raw_client& by) {
+    auto ask = by.ask("book");
     ask.mode = lock_mode::shared;
     ask.weight = 1;
-    return who.verbs->enter(ask, soon()).value().granted;
+    return by.verbs->enter(ask, soon()).value().granted;
   };
   for (std::size_t round = 0; round < rounds; ++round) {
     read(b);  // has the name's own row, so that renewals need not wait for it
@@ -306,7 +306,7 @@ TEST_F(mysql_rows, renewals_and_revocations_do_not_meet_in_a_deadlock) {
     std::jthread renews{[&] {
       while (!done) {
         std::vector<renewal> batch;
-        for (const auto& one : held) batch.push_back({.held = &one});
+        for (const auto& kept : held) batch.push_back({.held = &kept});
         if (!a.verbs->renew(batch, soon())) ++failures;
       }
     }};
@@ -336,7 +336,7 @@ TEST_F(mysql_rows, where_nobody_can_be_told_waiters_ask) {
   auto next = get(waiting);
   ASSERT_TRUE(is_ok(next));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
-  // One who is told and one who asks are in the same queue.
+  // A waiter that is told and a waiter that polls are in the same queue.
   const auto c = client::open(server.url());
   mutex told{c, "stock"};
   auto third = acquire_later(told);
@@ -364,7 +364,7 @@ TEST_F(mysql_rows, waiting_costs_next_to_nothing) {
   // The holder's presence, and each listener once in five seconds; polling at 50 ms would be 480.
   EXPECT_LT(server.statements() - before, 60U);
   ASSERT_TRUE(is_ok(held->release()));
-  for (auto& one : waiting) EXPECT_TRUE(is_ok(get(one)));
+  for (auto& waiter : waiting) EXPECT_TRUE(is_ok(get(waiter)));
 }
 
 TEST_F(mysql_rows, deleted_row_is_noticed_by_the_next_renewal) {
@@ -397,7 +397,7 @@ TEST_F(mysql_rows, killed_process_with_many_locks_frees_them_all) {
       [&] { return server.sql("SELECT COUNT(*) FROM holdfast_entry WHERE state=1") == "20"; }));
   dies.kill();
   const auto begin = std::chrono::steady_clock::now();
-  for (auto& one : waiting) EXPECT_TRUE(is_ok(get(one)));
+  for (auto& waiter : waiting) EXPECT_TRUE(is_ok(get(waiter)));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, a.capabilities().dead_holder_bound + 1s);
 }
 

@@ -17,14 +17,14 @@ using network = fault_proxy;
 
 inline call within(nanoseconds length) { return {std::chrono::steady_clock::now() + length, {}}; }
 
-inline bool is_valid(const raw_client& who, const grant& held) {
-  return std::chrono::steady_clock::now() < who.believed_until(held);
+inline bool is_valid(const raw_client& by, const grant& held) {
+  return std::chrono::steady_clock::now() < by.believed_until(held);
 }
 
-inline grant of_nobody(const raw_client& who, std::string_view name, lock_mode mode) {
+inline grant of_unknown_owner(const raw_client& by, std::string_view name, lock_mode mode) {
   grant out;
   out.name = name;
-  out.owner = {who.id, 999};
+  out.owner = {by.id, 999};
   out.mode = mode;
   if (mode == lock_mode::permits) out.weight = 1;
   out.ttl = 10s;
@@ -43,17 +43,17 @@ class redis_contract : public redis_faults {
   std::string redis(const Words&... words) const {
     return redis_command(server_, {std::string_view{words}...});
   }
-  static grant take(raw_client& who, std::string_view name, lock_mode mode = lock_mode::exclusive) {
-    return take(who, asked(who, name, mode));
+  static grant take(raw_client& by, std::string_view name, lock_mode mode = lock_mode::exclusive) {
+    return take(by, asked(by, name, mode));
   }
-  static grant take(raw_client& who, const request& ask) {
-    const auto got = who.verbs->enter(ask, within(patience));
+  static grant take(raw_client& by, const request& ask) {
+    const auto got = by.verbs->enter(ask, within(patience));
     EXPECT_TRUE(is_ok(got));
     EXPECT_EQ(got->what, entered::kind::granted);
     return got->granted;
   }
-  static request asked(raw_client& who, std::string_view name, lock_mode mode) {
-    auto out = who.ask(name);
+  static request asked(raw_client& by, std::string_view name, lock_mode mode) {
+    auto out = by.ask(name);
     out.mode = mode;
     out.weight = mode == lock_mode::shared        ? 1
                  : mode == lock_mode::upgradeable ? upgradeable_weight
@@ -61,27 +61,27 @@ class redis_contract : public redis_faults {
     out.ttl = 60s;
     return out;
   }
-  static ticket queue(raw_client& who, const request& ask) {
-    const auto got = who.verbs->enter(ask, within(patience));
+  static ticket queue(raw_client& by, const request& ask) {
+    const auto got = by.verbs->enter(ask, within(patience));
     EXPECT_TRUE(is_ok(got));
     EXPECT_EQ(got->what, entered::kind::waiting);
     return got->waiting;
   }
-  static entered::kind fate(raw_client& who, const request& ask) {
-    const auto got = who.verbs->settle(ask, within(patience));
+  static entered::kind fate(raw_client& by, const request& ask) {
+    const auto got = by.verbs->settle(ask, within(patience));
     EXPECT_TRUE(is_ok(got));
     return got->what;
   }
-  static renewal renewed(raw_client& who, const grant& held) {
-    renewal one;
-    one.held = &held;
-    EXPECT_TRUE(is_ok(who.verbs->renew({&one, 1}, within(patience))));
-    return one;
+  static renewal renewed(raw_client& by, const grant& held) {
+    renewal asked_about;
+    asked_about.held = &held;
+    EXPECT_TRUE(is_ok(by.verbs->renew({&asked_about, 1}, within(patience))));
+    return asked_about;
   }
   // All that has been sent to its channel so far has been heard.
-  static void hear(raw_client& who) { EXPECT_TRUE(is_ok(who.verbs->renew({}, within(patience)))); }
-  std::size_t holders(raw_client& who, std::string_view name) {
-    return who.verbs->inspect(name, within(patience)).value().holders.size();
+  static void hear(raw_client& by) { EXPECT_TRUE(is_ok(by.verbs->renew({}, within(patience)))); }
+  std::size_t holders(raw_client& by, std::string_view name) {
+    return by.verbs->inspect(name, within(patience)).value().holders.size();
   }
 
   redis_server server_;
@@ -95,8 +95,8 @@ struct layout {
 
 class redis_layout_contract : public redis_contract, public ::testing::WithParamInterface<layout> {
  protected:
-  static request ask(raw_client& who) {
-    auto out = who.ask("stock");
+  static request ask(raw_client& by) {
+    auto out = by.ask("stock");
     out.mode = GetParam().mode;
     if (out.mode == lock_mode::permits) out.weight = out.capacity = 1;
     return out;

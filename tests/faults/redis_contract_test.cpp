@@ -33,7 +33,7 @@ TEST_F(redis_contract, grant_message_of_an_earlier_attempt_is_not_believed) {
   ASSERT_TRUE(is_ok(b.verbs->release(theirs, within(patience))));
   const auto won = a.verbs->await(place, within(patience));
   ASSERT_TRUE(is_ok(won));
-  EXPECT_TRUE(won->is_granted) << "the true one is heard";
+  EXPECT_TRUE(won->is_granted) << "the true message is heard";
   EXPECT_GT(won->granted.token, theirs.token);
 }
 
@@ -56,7 +56,7 @@ TEST_F(redis_contract, new_connection_does_not_revive_what_the_old_one_has_lost)
   ASSERT_TRUE(wait_until([&] {
     const auto got = c.verbs->enter(ask, within(patience));
     return got && got->what == entered::kind::granted;
-  })) << "the store takes it from whoever is gone";
+  })) << "the store takes it from a client that is gone";
   net.refuse(false);
   ASSERT_TRUE(wait_until([&] {
     const auto got = a.verbs->enter(a.ask("other"), within(patience));
@@ -221,7 +221,7 @@ TEST_F(redis_contract, nobody_but_the_owner_ends_or_changes_a_grant) {
     const auto waiting = asked(b, "stock", lock_mode::exclusive);
     if (!alone) queue(b, waiting);  // the full form
     const auto before = redis("GET", "hf:l:stock");
-    const auto forged = of_nobody(b, "stock", lock_mode::exclusive);
+    const auto forged = of_unknown_owner(b, "stock", lock_mode::exclusive);
     EXPECT_TRUE(fails_with(b.verbs->release(forged, within(patience)), errc::not_held));
     promised<void> later;
     const auto limits = within(patience);
@@ -247,7 +247,7 @@ TEST_F(redis_contract, nobody_but_the_owner_ends_or_changes_a_grant) {
 TEST_P(redis_layout_contract, nobody_but_the_owner_ends_a_grant) {
   auto a = open(1), b = open(2);
   const auto held = take(a, ask(a));
-  const auto forged = of_nobody(b, "stock", GetParam().mode);
+  const auto forged = of_unknown_owner(b, "stock", GetParam().mode);
   EXPECT_TRUE(fails_with(b.verbs->release(forged, within(patience)), errc::not_held));
   EXPECT_EQ(renewed(b, forged).answer, renewal::verdict::lost);
   EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, within(patience))));
@@ -312,7 +312,7 @@ TEST_F(redis_contract, late_request_for_several_has_no_effect) {
   EXPECT_EQ(holders(a, "left") + holders(a, "right"), 0U);
 }
 
-// ---- those who are gone
+// ---- clients that are gone
 
 TEST_F(redis_contract, dead_waiter_that_does_not_fit_is_passed_over) {
   const auto url = redis_url(server_, "grace=300ms");
@@ -324,7 +324,7 @@ TEST_F(redis_contract, dead_waiter_that_does_not_fit_is_passed_over) {
   writer.tell("acquire stock 60s");
   ASSERT_TRUE(wait_for_queue(server_, "stock", 1));
   EXPECT_TRUE(fails_with(theirs.acquire_shared({.wait = 500ms}), errc::timed_out))
-      << "a living one is not";
+      << "a living client is not";
   writer.kill();
   EXPECT_TRUE(is_ok(theirs.acquire_shared({.wait = 3s})));
   EXPECT_TRUE(reading->valid());
@@ -394,13 +394,16 @@ TEST_F(redis_contract, verbs_come_back_at_their_deadline_whatever_the_server_doe
   auto& store = *a.verbs;
   const auto ask = a.ask("stock");
   const std::array<request, 2> asks{a.ask("left"), a.ask("right")};
-  renewal one;
-  one.held = &held;
+  renewal asked_about;
+  asked_about.held = &held;
   for (int round = 0; round < 2; ++round) {
     EXPECT_LT(took([&](const call& until) { return store.enter(ask, until); }), 600ms);
     EXPECT_LT(took([&](const call& until) { return store.settle(ask, until); }), 600ms);
     EXPECT_LT(took([&](const call& until) { return store.leave(place, until); }), 600ms);
-    EXPECT_LT(took([&](const call& until) { return store.renew({&one, 1}, until); }), 600ms);
+    EXPECT_LT(took([&](const call& until) {
+                return store.renew({&asked_about, 1}, until);
+              }),
+              600ms);
     EXPECT_LT(took([&](const call& until) { return store.release(held, until); }), 600ms);
     EXPECT_LT(took([&](const call& until) { return store.enter_all(asks, until); }), 600ms);
     EXPECT_LT(took([&](const call& until) { return store.inspect("held", until); }), 600ms);
@@ -417,7 +420,7 @@ TEST_F(redis_contract, silent_connections_are_given_up_together) {
   net.drop(network::requests);
   for (const auto* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
     EXPECT_FALSE(a.verbs->inspect(name, within(50ms)));
-  EXPECT_FALSE(a.verbs->renew({}, within(50ms))) << "the one for messages";
+  EXPECT_FALSE(a.verbs->renew({}, within(50ms))) << "the connection for messages";
   net.heal();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(wait_until([&] {

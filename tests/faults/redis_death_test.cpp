@@ -1,6 +1,6 @@
 // What breaks here: the holder. Its process is killed or paused, its network cut, its processor taken away. What must
 // hold: a dead holder frees its lock within the published bound (L1) and not before it may; a holder that is cut off
-// knows it before anybody else has the lock (S2); a busy machine costs nothing.
+// knows it before another client has the lock (S2); a busy machine costs nothing.
 #include "faults/faults.hpp"
 #include "faults/scenarios.hpp"
 
@@ -78,7 +78,7 @@ TEST_F(redis_death, killed_waiter_is_passed_over) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(is_ok(get(waiting)));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s)
-      << "at once: nobody heard the first grant";
+      << "at once: no client heard the first grant";
 }
 
 TEST_F(redis_death, cut_off_holder_gives_up_before_the_waiter_is_let_in) {

@@ -20,8 +20,8 @@ class redis_failover : public redis_contract {
     redis_command(second_, {"REPLICAOF", "NO", "ONE"});
     net_.lead_to(second_.port());
   }
-  static bool hears(const redis_server& server, const raw_client& who) {
-    const auto channel = "hf:c:" + to_string(owner_id{who.id, 0}).substr(0, 32);
+  static bool hears(const redis_server& server, const raw_client& by) {
+    const auto channel = "hf:c:" + to_string(owner_id{by.id, 0}).substr(0, 32);
     return redis_command(server, {"PUBSUB", "NUMSUB", channel}).ends_with(" 1]");
   }
 
@@ -67,8 +67,8 @@ TEST_F(redis_failover, master_that_becomes_a_replica_is_left) {
   const auto before = net_.connections();
   move_address();
   redis("REPLICAOF", "127.0.0.1", std::to_string(second_.port()));
-  EXPECT_TRUE(wait_until([&] { return net_.connections() > before; })) << "nobody has asked";
-  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 3s)) << "the new one knows it";
+  EXPECT_TRUE(wait_until([&] { return net_.connections() > before; })) << "no client has asked";
+  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 3s)) << "the new master knows it";
   EXPECT_TRUE(is_proven(second_, *held));
   EXPECT_TRUE(is_ok(held->release()));
   EXPECT_FALSE(is_locked(second_, "stock"));

@@ -47,7 +47,7 @@ TEST_P(redis_odd_answers, acquire_fails_with_the_right_code) {
   expect_failure_to_acquire(GetParam());
 }
 
-// Nobody looks at what a greeting says, if it is no error.
+// The answers to a greeting are not looked at, if they are no errors.
 class redis_wrong_kinds : public ::testing::TestWithParam<odd_answer> {};
 
 TEST_P(redis_wrong_kinds, acquire_fails) { expect_failure_to_acquire(GetParam()); }
@@ -207,7 +207,7 @@ TEST_F(redis_fake, server_that_forgets_scripts_for_ever_does_not_keep_us_busy) {
   EXPECT_LT(server.asked("EVAL"), 100U);
 }
 
-// The same for a release that nobody waits for, and for a command that is no script.
+// The same for a release that no caller waits for, and for a command that is no script.
 TEST_F(redis_fake, server_that_forgets_what_is_no_script) {
   fake_redis server;
   const auto a = client::open(server.url() + "?grace=200ms", {.call_timeout = 200ms});

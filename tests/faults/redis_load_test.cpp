@@ -41,7 +41,7 @@ double scripts_per_hand_off(std::size_t waiting) {
   EXPECT_TRUE(wait_for_queue(server, "stock", static_cast<int>(waiting)));
   const auto before = calls_of(server, "evalsha");
   EXPECT_TRUE(is_ok(held->release()));
-  for (auto& one : waiters) one.join();
+  for (auto& waiter : waiters) waiter.join();
   EXPECT_EQ(tokens.count(), waiting) << "in the order of the tokens: one after the other";
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
   return static_cast<double>(calls_of(server, "evalsha") - before) / static_cast<double>(waiting);
@@ -77,11 +77,11 @@ TEST_F(redis_load, used_names_leave_no_trace) {
       }
     });
   }
-  for (auto& one : users) one.join();
+  for (auto& user : users) user.join();
   EXPECT_TRUE(wait_until([&] { return size() == "1"; })) << size() << ": " << left_behind(server);
 }
 
-// Also those that were fought for: the many keys of a lock with waiters go as well.
+// Also names that were fought for: the many keys of a lock with waiters go as well.
 TEST_F(redis_load, contended_names_leave_no_trace) {
   redis_server server;
   const auto a = client::open(server.url()), b = client::open(server.url());

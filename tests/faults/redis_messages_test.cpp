@@ -1,6 +1,6 @@
-// What breaks here: messages that tell of something else than the one who hears them thinks, and messages of a server
-// whose clock is not known. What must hold: a lease is lost by no message but its own, and none is believed in for
-// longer than the store does.
+// What breaks here: messages that tell of something else than the client that hears them thinks, and messages of a
+// server whose clock is not known. What must hold: a lease is lost by no message but its own, and none is believed in
+// for longer than the store does.
 #include "faults/redis_contract.hpp"
 
 namespace holdfast::testing {
@@ -8,8 +8,8 @@ namespace {
 
 class redis_messages : public redis_contract {
  protected:
-  static request one_of_two(raw_client& who, nanoseconds ttl) {
-    auto out = who.ask("seats");
+  static request one_of_two(raw_client& by, nanoseconds ttl) {
+    auto out = by.ask("seats");
     out.mode = lock_mode::permits;
     out.weight = 1;
     out.capacity = 2;
@@ -44,7 +44,7 @@ TEST_F(redis_messages, end_of_a_grant_that_nobody_took_is_not_the_loss_of_the_ne
   EXPECT_EQ(renewed(b, stays).answer, renewal::verdict::held);
 }
 
-// The loss of somebody else is told all the same.
+// The loss of another client's grant is told all the same.
 TEST_F(redis_messages, end_of_a_grant_is_told_to_its_holder) {
   auto a = raw(1), b = raw(2);
   const auto brief = take(a, one_of_two(a, 50ms));
@@ -55,7 +55,7 @@ TEST_F(redis_messages, end_of_a_grant_is_told_to_its_holder) {
   EXPECT_EQ(a.listener.lost().front().first, brief.owner);
 }
 
-// Without a grace nobody asks for the time on a new connection, which may be to another server.
+// Without a grace no client asks for the time on a new connection, which may be to another server.
 TEST_F(redis_messages, grant_message_says_nothing_until_the_clock_of_its_server_is_known) {
   auto a = raw(1, "grace=0"), b = raw(2, "grace=0");
   take(b, "stock");

@@ -56,14 +56,14 @@ TEST_F(redis_refusals, server_in_the_middle_of_somebodys_endless_script) {
   redis_server server{{.config = {"busy-reply-threshold 20"}}};
   const auto a = client::open(redis_url(server, "grace=10s"));
   mutex lock{a, "stock"};
-  std::thread somebody{[&] {
+  std::thread another_program{[&] {
     EXPECT_NE(redis_command(server, {"EVAL", "while true do end", "0"}), "");
   }};
   ASSERT_TRUE(
       wait_until([&] { return redis_command(server, {"PING"}).starts_with("(error) BUSY"); }));
   EXPECT_TRUE(refuses(lock.try_acquire(), errc::unavailable, "stock", server.url(), "BUSY"));
   redis_command(server, {"SCRIPT", "KILL"});
-  somebody.join();
+  another_program.join();
   EXPECT_TRUE(is_ok(lock.acquire({.wait = patience})));
 }
 
@@ -116,7 +116,7 @@ TEST_F(redis_refusals, key_that_is_somebody_elses) {
   EXPECT_EQ(redis_command(server, {"GET", "hf:l:note"}), "xylophone");
 }
 
-// The token counter is somebody else's: nothing works, and it says so.
+// The token counter is another program's: nothing works, and it says so.
 TEST_F(redis_refusals, token_counter_that_is_no_number) {
   redis_server server;
   redis_command(server, {"SET", "hf:t", "tea"});

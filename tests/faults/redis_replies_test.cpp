@@ -1,7 +1,7 @@
 // What breaks here: the network between a client and its server. Answers are lost, late, torn or one byte long,
-// requests arrive after they were given up, connections are half-open. What must hold: nobody claims a lock without
+// requests arrive after they were given up, connections are half-open. What must hold: no client claims a lock without
 // proof (S4), a request without an answer is settled, an answer is never taken for another call's, no orphan outlives
-// its ttl, and after healing everybody is served (L2).
+// its ttl, and after healing every waiter is served (L2).
 #include "faults/faults.hpp"
 #include "faults/scenarios.hpp"
 
@@ -19,11 +19,11 @@ TEST_F(redis_replies, swallowed_reply_is_adopted_or_cleared_up) {
   ASSERT_TRUE(is_ok(mutex(a, "other").try_acquire())) << "from now on the server knows the script";
   int adopted = 0;
   scenarios::answers_are_swallowed(server, net, a, 10, adopted);
-  EXPECT_GE(adopted, 1) << "whoever goes on waiting finds its own entry";
+  EXPECT_GE(adopted, 1) << "a waiter that goes on waiting finds its own entry";
   EXPECT_GE(a.metrics().settled, 1U);
 }
 
-// Whoever waits has been given the lock, and the message was lost on the way.
+// The waiter has been given the lock, and the message was lost on the way.
 TEST_F(redis_replies, swallowed_grant_is_found_by_asking) {
   redis_server server;
   network net{server.port()};

@@ -1,7 +1,7 @@
 // What breaks here: the server process, by SIGKILL (with and without its data coming back) and by SIGSTOP for longer
-// than anybody may hold a lock. What must hold: tokens of a name rise over all of it (S1), a holder that cannot reach
-// the server says so when its time is up (S2, S5) and renews nothing afterwards, whoever waits is served after
-// healing (L2), and nothing is left behind.
+// than a client may hold a lock. What must hold: tokens of a name rise over all of it (S1), a holder that cannot reach
+// the server says so when its time is up (S2, S5) and renews nothing afterwards, waiters are served after healing
+// (L2), and nothing is left behind.
 #include "faults/faults.hpp"
 
 namespace holdfast::testing {
@@ -9,12 +9,11 @@ namespace {
 
 class redis_restart : public redis_faults {};
 
-// Nothing renews what is lost, and nobody can give it back.
-void expect_stays_lost(const client& whose, lease& held) {
-  const auto renewed = whose.metrics().renewed;
+// Nothing renews what is lost, and it cannot be given back.
+void expect_stays_lost(const client& by, lease& held) {
+  const auto renewed = by.metrics().renewed;
   EXPECT_TRUE(fails_with(held.renew(), errc::lost));
-  EXPECT_TRUE(
-      stays_true([&] { return !held.valid() && whose.metrics().renewed == renewed; }, 100ms));
+  EXPECT_TRUE(stays_true([&] { return !held.valid() && by.metrics().renewed == renewed; }, 100ms));
   EXPECT_TRUE(fails_with(held.release(), errc::lost));
 }
 
@@ -181,7 +180,7 @@ TEST_F(redis_restart, server_stopped_while_locks_are_given_back) {
     ASSERT_TRUE(is_ok(held));
     server.stop();
     if (round % 2 == 0) {
-      *held = lease{};  // nobody waits for the answer
+      *held = lease{};  // no caller waits for the answer
     } else {
       EXPECT_TRUE(fails_with(held->release(), errc::outcome_unknown));
     }

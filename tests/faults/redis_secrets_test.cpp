@@ -1,4 +1,4 @@
-// What breaks here: certificates, sockets and logins. What must hold: over TLS nobody but the right server is talked
+// What breaks here: certificates, sockets and logins. What must hold: over TLS no server but the right one is talked
 // to, and the password, wherever it was given, comes out nowhere: in no error, no address, nothing that an observer
 // is told.
 #include "faults/canary.hpp"
@@ -36,7 +36,7 @@ TEST_F(redis_secrets, right_server_over_tls) {
   EXPECT_TRUE(is_ok(get(waiting)));
 }
 
-// What the sentence says, for whoever has to set this up.
+// What the sentence says, for the operator that has to set this up.
 void expect_distrust(const std::string& url, std::string_view because) {
   const auto opened = client::try_open(url);
   EXPECT_TRUE(fails_with(opened, errc::misconfigured)) << "retrying cannot help";
@@ -58,8 +58,8 @@ TEST_F(redis_secrets, server_of_an_unknown_authority_is_refused) {
   const redis_server server{{.over = transport::tls}};
   expect_distrust(server.url(), "certificate was refused");
   const temp_dir dir;
-  const certificate_authority stranger{dir.path()};
-  expect_distrust(redis_url(server, "ca_file=" + stranger.file()), "certificate was refused");
+  const certificate_authority other{dir.path()};
+  expect_distrust(redis_url(server, "ca_file=" + other.file()), "certificate was refused");
 }
 
 TEST_F(redis_secrets, expired_certificate_is_refused) {
@@ -190,8 +190,8 @@ TEST_F(redis_secrets, what_is_said_of_a_refused_login_does_not_depend_on_the_pas
   };
   const auto usual = sentence("a-long-password");
   EXPECT_NE(usual.find("unknown command"), std::string::npos) << usual;
-  for (const char* one : {"e", "o", "ERR", "unknown", "HELLO", "3"})
-    EXPECT_EQ(sentence(one), usual);
+  for (const char* part : {"e", "o", "ERR", "unknown", "HELLO", "3"})
+    EXPECT_EQ(sentence(part), usual);
 }
 
 TEST_F(canary_test, addresses_that_make_no_sense_are_not_quoted_with_their_password) {

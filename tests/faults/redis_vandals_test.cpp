@@ -1,6 +1,6 @@
 // What breaks here: the server's connections, its script cache and its keys, by an operator or by eviction. What must
 // hold: a holder that comes back within the grace keeps its lease; one whose lock was taken away learns of it at its
-// next renewal; waiters are served whatever was deleted; tokens rise (S1); nobody sees an error that he did not
+// next renewal; waiters are served whatever was deleted; tokens rise (S1); no caller sees an error that it did not
 // cause.
 #include "faults/faults.hpp"
 
@@ -50,8 +50,8 @@ TEST_F(redis_vandals, killed_connections_cost_no_lease) {
   EXPECT_GT(other->token(), held->token());
 }
 
-// The grant is a message; here nobody is there to hear it.
-TEST_F(redis_vandals, grant_that_nobody_heard_is_found_by_asking) {
+// The grant is a message; here no client is there to hear it.
+TEST_F(redis_vandals, grant_that_no_client_heard_is_found_by_asking) {
   redis_server server;
   const auto a = client::open(server.url()), b = client::open(server.url());
   mutex ours{a, "stock"}, theirs{b, "stock"};
@@ -101,7 +101,7 @@ TEST_F(redis_vandals, connections_killed_all_the_time_cost_no_exclusion) {
     kill_connections(server, round % 2 == 0 ? "normal" : "pubsub");
     stays_true([&] { return left > 0; }, 30ms);
   }
-  for (auto& one : workers) one.join();
+  for (auto& worker : workers) worker.join();
   EXPECT_EQ(counter.get(), threads * rounds) << "an increment was lost";
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
@@ -169,7 +169,7 @@ TEST_F(redis_vandals, scripts_forgotten_all_the_time_cost_no_exclusion) {
     });
   }
   while (left > 0) redis_command(server, {"SCRIPT", "FLUSH", "ASYNC"});
-  for (auto& one : workers) one.join();
+  for (auto& worker : workers) worker.join();
   EXPECT_EQ(counter.get(), threads * rounds);
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
@@ -236,15 +236,15 @@ TEST_F(redis_vandals, lock_of_which_one_key_is_gone_still_excludes_and_serves) {
       return now.renewed >= before.renewed + 2 || now.lost > before.lost;
     })) << "the holder asks the store";
     const bool still_ours = held->valid();
-    const auto granted = [](const auto& one) {
-      return one.wait_for(0s) == std::future_status::ready;
+    const auto granted = [](const auto& waiting) {
+      return waiting.wait_for(0s) == std::future_status::ready;
     };
     const bool passed_on = granted(b_waits) || granted(c_waits);
     EXPECT_FALSE(held->valid() && passed_on) << "two holders";
     if (still_ours && !passed_on) {
       EXPECT_TRUE(is_ok(held->release()));
     }
-    // Whoever is first: the lock goes round.
+    // Either may be first: the lock goes round.
     for (int served = 0; served < 2; ++served) {
       ASSERT_TRUE(wait_until([&] {
         return (b_waits.valid() && granted(b_waits)) || (c_waits.valid() && granted(c_waits));

@@ -1,5 +1,5 @@
-// What the tests of the layouts share: one Redis, emptied before each test, a client of a layout, and the hand of a
-// stranger on the same server.
+// What the tests of the layouts share: one Redis, emptied before each test, a client of a layout, and commands of
+// another program to the same server.
 #pragma once
 
 #include <holdfast/holdfast.hpp>
@@ -54,7 +54,7 @@ class layouts : public ::testing::Test {
       return lock.acquire({.wait = patience});
     });
   }
-  // How many listen to a channel, whoever they are.
+  // How many clients of any kind listen to a channel.
   static std::size_t listeners(std::string_view channel) {
     const auto reply = redis("PUBSUB", "NUMSUB", channel);
     return static_cast<std::size_t>(std::stoll(reply.substr(reply.rfind(' ') + 1)));

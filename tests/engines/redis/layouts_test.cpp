@@ -66,10 +66,10 @@ TEST_F(layouts, setnx_does_not_touch_what_became_anothers) {
   const auto got = a.verbs->enter(ask, {}).value();
   ASSERT_EQ(got.what, entered::kind::granted);
   ASSERT_EQ(redis("SET", "orders", "other", "PX", "60000"), "OK");  // ours expired, theirs came
-  renewal one;
-  one.held = &got.granted;
-  ASSERT_TRUE(is_ok(a.verbs->renew({&one, 1}, {})));
-  EXPECT_EQ(one.answer, renewal::verdict::lost);
+  renewal asked;
+  asked.held = &got.granted;
+  ASSERT_TRUE(is_ok(a.verbs->renew({&asked, 1}, {})));
+  EXPECT_EQ(asked.answer, renewal::verdict::lost);
   EXPECT_TRUE(fails_with(a.verbs->release(got.granted, {}), errc::not_held));
   const ticket place{ask.name, ask.owner, 0, {}};
   EXPECT_TRUE(is_ok(a.verbs->leave(place, {})));
@@ -163,8 +163,8 @@ TEST_F(layouts, setnx_lists_what_has_the_prefix) {
   EXPECT_FALSE(open("setnx").capabilities().listing);
   const auto a = open("setnx&prefix=app:");
   ASSERT_TRUE(a.capabilities().listing);
-  mutex one{a, "one"}, two{a, "t*o"};
-  auto first = one.acquire(), second = two.acquire();
+  mutex plain{a, "one"}, starred{a, "t*o"};
+  auto first = plain.acquire(), second = starred.acquire();
   ASSERT_EQ(redis("SET", "app:theirs", "x y\n", "PX", "60000"), "OK");
   ASSERT_EQ(redis("SET", "elsewhere", "x"), "OK");
   ASSERT_EQ(redis("HSET", "app:hash", "a", "1"), "1");

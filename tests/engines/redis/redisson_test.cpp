@@ -57,15 +57,15 @@ TEST_F(layouts, redisson_takes_nothing_without_a_token) {
 TEST_F(layouts, redisson_names_with_braces_are_their_own_hash_tag) {
   const auto a = open("redisson&prefix=app:");
   mutex plain{a, "x"}, tagged{a, "{a}b"};
-  auto one = plain.acquire(), two = tagged.acquire();
+  auto first = plain.acquire(), second = tagged.acquire();
   EXPECT_EQ(redis("EXISTS", "app:x", "redisson_lock_token:{app:x}", "app:{a}b",
                   "redisson_lock_token:app:{a}b"),
             "4");
   const auto all = a.list().value();
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0].name, "x");
-  EXPECT_EQ(all[0].holders.at(0).owner, one->owner());
-  EXPECT_EQ(all[0].holders.at(0).token, one->token());
+  EXPECT_EQ(all[0].holders.at(0).owner, first->owner());
+  EXPECT_EQ(all[0].holders.at(0).token, first->token());
   EXPECT_EQ(all[1].name, "{a}b");
 }
 
@@ -85,7 +85,7 @@ TEST_F(layouts, redisson_waiter_is_woken_by_javas_unlock) {
   });
   EXPECT_LT(took, 1s) << "long before the 5 s after which it would have looked by itself";
   EXPECT_TRUE(wait_until([&] { return listeners("redisson_lock__channel:{orders}") == 0; }))
-      << "nobody waits, nobody listens";
+      << "no waiter, no listener";
 }
 
 TEST_F(layouts, redisson_waiter_comes_when_javas_ttl_ends) {
@@ -107,10 +107,10 @@ TEST_F(layouts, redisson_release_and_renewal_leave_java_alone) {
   ASSERT_EQ(redis("DEL", "orders"), "1");
   ASSERT_EQ(redis("HINCRBY", "orders", java, "1"), "1");
   ASSERT_EQ(redis("PEXPIRE", "orders", "5000"), "1");
-  renewal one;
-  one.held = &got.granted;
-  ASSERT_TRUE(is_ok(a.verbs->renew({&one, 1}, {})));
-  EXPECT_EQ(one.answer, renewal::verdict::lost);
+  renewal asked;
+  asked.held = &got.granted;
+  ASSERT_TRUE(is_ok(a.verbs->renew({&asked, 1}, {})));
+  EXPECT_EQ(asked.answer, renewal::verdict::lost);
   EXPECT_TRUE(fails_with(a.verbs->release(got.granted, {}), errc::not_held));
   EXPECT_EQ(a.verbs->settle(ask, {}).value().what, entered::kind::busy);
   EXPECT_LE(redis_number({"PTTL", "orders"}), 5'000);
@@ -151,7 +151,7 @@ TEST_F(layouts, redisson_publishes_what_java_waits_for) {
   counting_semaphore seats{a, "seats", 4};
   auto three = seats.acquire_permits(3);
   EXPECT_TRUE(wait_until([&] { return seat_ear.heard("4"); })) << "trySetPermits";
-  auto one = seats.acquire_permits(1);
+  auto seat = seats.acquire_permits(1);
   ASSERT_TRUE(is_ok(three->release()));
   EXPECT_TRUE(wait_until([&] { return seat_ear.heard("3"); }));
   latch gate{a, "gate", 2};

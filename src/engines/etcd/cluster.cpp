@@ -80,7 +80,7 @@ answer cluster::run(const question& what, const call& limits) {
     if (!over) return {closing(how_)};
     net::limits until{policy.until(now(), limits.deadline), limits.stop};
     auto got = over->call(what.method, what.body, headers(), until);
-    switch (policy.judge(got, may_go_on(limits))) {
+    switch (policy.judge(fate_of(got), may_go_on(limits))) {
       case retry_policy::step::done:
         return {policy.conclude(std::move(got)), unsure_before};
       case retry_policy::step::login:
@@ -151,7 +151,7 @@ class cluster::sending final : public grpc::reply_handler {
       if (auto in = in_.note_login(got); !in) return finish(std::move(in).error());
       return go();
     }
-    switch (policy_.judge(got, may_go_on(limits_))) {
+    switch (policy_.judge(fate_of(got), may_go_on(limits_))) {
       case retry_policy::step::done:
         return finish(std::move(got));
       case retry_policy::step::login:
@@ -322,7 +322,7 @@ result<void> cluster::log_in(const call& limits) {
     if (!over) return closing(how_);
     const net::limits until{policy.until(now(), limits.deadline), limits.stop};
     const auto got = over->call(what.method, what.body, {}, until);
-    const auto next = policy.judge(got, may_go_on(limits));
+    const auto next = policy.judge(fate_of(got), may_go_on(limits));
     if (next == retry_policy::step::done) return note_login(got);
     rotate(member);
     if (next == retry_policy::step::pause) pause(limits);

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "engines/common/operation.hpp"
-#include "engines/etcd/retry_policy.hpp"
+#include "engines/etcd/errors.hpp"
 #include "engines/etcd/settings.hpp"
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"

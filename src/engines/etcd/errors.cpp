@@ -125,4 +125,16 @@ error as_reading(error why) {
   return {errc::unavailable, why.message()};
 }
 
+retry_policy::fate fate_of(const result<grpc::reply>& got) {
+  using fate = retry_policy::fate;
+  if (!got) {
+    if (got.error().code() == errc::outcome_unknown) return fate::unanswered;
+    return got.error().code() == errc::unavailable ? fate::not_sent : fate::refused;
+  }
+  if (got->ok()) return fate::answered;
+  if (wants_login(*got)) return fate::wants_login;
+  if (is_overloaded(*got)) return fate::overloaded;
+  return is_passing(*got) ? fate::no_leader : fate::answered;
+}
+
 }  // namespace holdfast::engines::etcd

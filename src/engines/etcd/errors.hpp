@@ -1,6 +1,7 @@
 // The statuses of etcd as our codes.
 #pragma once
 
+#include "engines/common/retry_policy.hpp"
 #include "grpc/channel.hpp"
 
 #include <holdfast/result.hpp>
@@ -42,5 +43,8 @@ result<Message> read_reply(const result<grpc::reply>& got, std::string_view name
   if (!out.ParseFromString(got->body)) return unexpected_answer(name, store);
   return out;
 }
+
+// For the decision whether to ask another member.
+retry_policy::fate fate_of(const result<grpc::reply>& got);
 
 }  // namespace holdfast::engines::etcd

@@ -1,5 +1,5 @@
 // When the etcd engine asks again, and what it then believes; and what its addresses mean.
-#include "engines/etcd/retry_policy.hpp"
+#include "engines/etcd/errors.hpp"
 #include "engines/etcd/settings.hpp"
 
 #include "support/expect.hpp"
@@ -24,8 +24,8 @@ result<grpc::reply> failure(errc code) { return error{code, "because"}; }
 
 TEST(etcd_retry_policy, an_answer_is_an_answer) {
   retry_policy policy{3, true, true};
-  EXPECT_EQ(policy.judge(status(grpc::status::ok), true), step::done);
-  EXPECT_EQ(policy.judge(status(grpc::status::permission_denied), true), step::done);
+  EXPECT_EQ(policy.judge(fate_of(status(grpc::status::ok)), true), step::done);
+  EXPECT_EQ(policy.judge(fate_of(status(grpc::status::permission_denied)), true), step::done);
 }
 
 TEST(etcd_errors, refusals_of_this_very_request_are_certain) {
@@ -44,18 +44,20 @@ TEST(etcd_errors, refusals_of_this_very_request_are_certain) {
 
 TEST(etcd_retry_policy, only_what_may_be_done_twice_is_asked_twice) {
   retry_policy repeatable{3, true, false}, once{3, false, false};
-  EXPECT_EQ(repeatable.judge(failure(errc::outcome_unknown), true), step::again);
-  EXPECT_EQ(once.judge(failure(errc::outcome_unknown), true), step::done);
+  EXPECT_EQ(repeatable.judge(fate_of(failure(errc::outcome_unknown)), true), step::again);
+  EXPECT_EQ(once.judge(fate_of(failure(errc::outcome_unknown)), true), step::done);
   retry_policy once_more{3, false, false};
-  EXPECT_EQ(once_more.judge(failure(errc::unavailable), true), step::again) << "it was not sent";
-  EXPECT_EQ(once_more.judge(status(grpc::status::unavailable, "etcdserver: leader changed"), true),
+  EXPECT_EQ(once_more.judge(fate_of(failure(errc::unavailable)), true), step::again)
+      << "it was not sent";
+  EXPECT_EQ(once_more.judge(
+                fate_of(status(grpc::status::unavailable, "etcdserver: leader changed")), true),
             step::done);
 }
 
 TEST(etcd_retry_policy, an_unknown_fate_is_not_forgotten) {
   retry_policy policy{2, true, false};
-  EXPECT_EQ(policy.judge(failure(errc::outcome_unknown), true), step::again);
-  EXPECT_EQ(policy.judge(failure(errc::unavailable), false), step::done);
+  EXPECT_EQ(policy.judge(fate_of(failure(errc::outcome_unknown)), true), step::again);
+  EXPECT_EQ(policy.judge(fate_of(failure(errc::unavailable)), false), step::done);
   EXPECT_TRUE(policy.is_unsure());
   EXPECT_TRUE(fails_with(policy.conclude(failure(errc::unavailable)), errc::outcome_unknown));
 }
@@ -63,27 +65,29 @@ TEST(etcd_retry_policy, an_unknown_fate_is_not_forgotten) {
 TEST(etcd_retry_policy, a_dead_cluster_is_given_up_after_two_rounds) {
   retry_policy policy{3, true, false};
   for (int i = 0; i < 5; ++i)
-    EXPECT_NE(policy.judge(failure(errc::unavailable), true), step::done) << i;
-  EXPECT_EQ(policy.judge(failure(errc::unavailable), true), step::done);
+    EXPECT_NE(policy.judge(fate_of(failure(errc::unavailable)), true), step::done) << i;
+  EXPECT_EQ(policy.judge(fate_of(failure(errc::unavailable)), true), step::done);
   EXPECT_TRUE(fails_with(policy.conclude(failure(errc::unavailable)), errc::unavailable));
 }
 
 TEST(etcd_retry_policy, an_overloaded_cluster_is_given_time) {
   retry_policy policy{1, false, false};
-  EXPECT_EQ(policy.judge(status(grpc::status::unknown, "etcdserver: too many requests"), true),
-            step::pause);
+  EXPECT_EQ(
+      policy.judge(fate_of(status(grpc::status::unknown, "etcdserver: too many requests")), true),
+      step::pause);
   EXPECT_FALSE(policy.is_unsure()) << "it was not done";
-  EXPECT_EQ(policy.judge(status(grpc::status::unknown, "etcdserver: too many requests"), false),
-            step::done);
+  EXPECT_EQ(
+      policy.judge(fate_of(status(grpc::status::unknown, "etcdserver: too many requests")), false),
+      step::done);
 }
 
 TEST(etcd_retry_policy, an_old_login_is_renewed_once) {
   retry_policy policy{1, false, true};
   const auto old = status(grpc::status::unauthenticated, "etcdserver: invalid auth token");
-  EXPECT_EQ(policy.judge(old, true), step::login);
-  EXPECT_EQ(policy.judge(old, true), step::done);
+  EXPECT_EQ(policy.judge(fate_of(old), true), step::login);
+  EXPECT_EQ(policy.judge(fate_of(old), true), step::done);
   retry_policy nobody{1, false, false};
-  EXPECT_EQ(nobody.judge(old, true), step::done);
+  EXPECT_EQ(nobody.judge(fate_of(old), true), step::done);
 }
 
 TEST(etcd_retry_policy, one_of_several_members_gets_a_second_and_then_more) {
@@ -92,7 +96,7 @@ TEST(etcd_retry_policy, one_of_several_members_gets_a_second_and_then_more) {
   EXPECT_EQ(several.until(now, now + 5s), now + 1s);
   EXPECT_EQ(several.until(now, now + 500ms), now + 500ms);
   EXPECT_EQ(alone.until(now, now + 5s), now + 5s);
-  static_cast<void>(several.judge(failure(errc::outcome_unknown), true));
+  static_cast<void>(several.judge(fate_of(failure(errc::outcome_unknown)), true));
   EXPECT_EQ(several.until(now, now + 5s), now + 2s);
 }
 

@@ -3,9 +3,9 @@
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "unit/grpc/server.hpp"
 #include "support/etcd_server.hpp"
 #include "support/expect.hpp"
+#include "unit/grpc/server.hpp"
 
 #include <gtest/gtest.h>
 

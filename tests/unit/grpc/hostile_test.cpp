@@ -2,9 +2,9 @@
 #include "grpc/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "unit/grpc/server.hpp"
 #include "support/expect.hpp"
 #include "support/wait_until.hpp"
+#include "unit/grpc/server.hpp"
 
 #include <gtest/gtest.h>
 

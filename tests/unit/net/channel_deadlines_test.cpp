@@ -1,7 +1,7 @@
 // One connection, many callers: some give up, at their deadline or when they are stopped. Answers that come late are
 // never taken for others.
-#include "unit/net/channel_fixture.hpp"
 #include "support/expect.hpp"
+#include "unit/net/channel_fixture.hpp"
 
 #include <gtest/gtest.h>
 

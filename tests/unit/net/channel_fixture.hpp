@@ -4,8 +4,8 @@
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "unit/net/line_server.hpp"
 #include "support/wait_until.hpp"
+#include "unit/net/line_server.hpp"
 
 #include <gtest/gtest.h>
 

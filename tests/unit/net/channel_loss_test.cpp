@@ -1,8 +1,8 @@
 // One connection, many callers: it is lost, refused, not greeted, full or nonsense. Each call is told the reason, and
 // whether it may have been executed.
-#include "unit/net/channel_fixture.hpp"
 #include "support/expect.hpp"
 #include "support/temp_dir.hpp"
+#include "unit/net/channel_fixture.hpp"
 
 #include <gtest/gtest.h>
 

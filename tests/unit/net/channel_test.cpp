@@ -1,7 +1,7 @@
 // One connection, many callers: whose answer is whose; what is pushed to no caller; and how a connection ends.
-#include "unit/net/channel_fixture.hpp"
 #include "support/expect.hpp"
 #include "support/temp_dir.hpp"
+#include "unit/net/channel_fixture.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -4,11 +4,11 @@
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
 
-#include "unit/net/certificates.hpp"
-#include "unit/net/line_server.hpp"
 #include "support/expect.hpp"
 #include "support/temp_dir.hpp"
 #include "support/wait_until.hpp"
+#include "unit/net/certificates.hpp"
+#include "unit/net/line_server.hpp"
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>

@@ -1,10 +1,10 @@
 // The session's part on the driver's thread: keep-alives, and whether they prove anything.
 //
-// A keep-alive alone proves nothing. etcd (until 3.4.24 and 3.5.7) answers it out of the memory of whoever believes
-// to lead, and a leader whose disk hangs goes on believing that while the others have elected another, which ends our
-// lease. So with each one goes a small read that the majority must agree to. Both answers say in which term they were
-// given. If it is the same one, the leader that heard the keep-alive was still the leader after it was sent, and we
-// may count from there: a later leader gives every lease its full ttl anew.
+// A keep-alive alone proves nothing. etcd (until 3.4.24 and 3.5.7) answers it out of the memory of a member that
+// believes to lead, and a leader whose disk hangs goes on believing that while the others have elected another, which
+// ends our lease. So with each one goes a small read that the majority must agree to. Both answers say in which term
+// they were given. If it is the same one, the leader that heard the keep-alive was still the leader after it was sent,
+// and we may count from there: a later leader gives every lease its full ttl anew.
 #include "engines/etcd/requests.hpp"
 #include "engines/etcd/session.hpp"
 
@@ -109,7 +109,7 @@ void session::on_close() noexcept {
 void session::on_message(std::string_view message) noexcept {
   rpc::LeaseKeepAliveResponse in;
   if (!in.ParseFromArray(message.data(), static_cast<int>(message.size()))) return stream_.move();
-  const auto at = std::ranges::find(unanswered_, in.id(), &sent_one::id);
+  const auto at = std::ranges::find(unanswered_, in.id(), &dated_id::id);
   if (at == unanswered_.end()) return;
   const auto sent = at->at;
   unanswered_.erase(at);
@@ -147,14 +147,14 @@ void session::read(std::uint64_t number, const answer& said) {
 }
 
 // The same leader, before and after: then it was one when it heard the keep-alive.
-void session::judge(const half_proof& one) {
-  if (!one.kept || !one.seen) return;
-  if (*one.kept != *one.seen) {
+void session::judge(const half_proof& half) {
+  if (!half.kept || !half.seen) return;
+  if (*half.kept != *half.seen) {
     suspect_member();
     return plan();
   }
-  const auto at = one.at;
-  const auto lease = one.lease;
+  const auto at = half.at;
+  const auto lease = half.lease;
   std::erase_if(proofs_, [at](const half_proof& other) { return other.at <= at; });
   {
     const std::lock_guard lock{guard_};
@@ -171,7 +171,7 @@ bool session::is_overdue(steady_time now) const {
          (!proofs_.empty() && proofs_.front().at <= limit);
 }
 
-// It does not answer, or not as one does who belongs to the majority: not a member to listen to, either.
+// It does not answer, or not as a member of the majority does: not a member to listen to, either.
 void session::suspect_member() {
   const auto member = stream_.member();
   stream_.move();
@@ -199,7 +199,7 @@ void session::plan() {
     const std::lock_guard lock{guard_};
     if (ending_) return;
     if (lease_) not_after(lease_->proven + lease_->ttl);
-    for (const auto& one : provers_) next = std::min(next, one.deadline);
+    for (const auto& waiting : provers_) next = std::min(next, waiting.deadline);
   }
   if (!unanswered_.empty()) not_after(unanswered_.front().at + patience());
   if (!proofs_.empty()) not_after(proofs_.front().at + patience());

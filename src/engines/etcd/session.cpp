@@ -48,8 +48,8 @@ void session::end() noexcept {
     stream_.close();
     if (timer_) cluster_.driver().cancel(*timer_);
   });
-  for (auto& one : waiting)
-    one.done(error{errc::unavailable, cluster_.how().url + ": the client is being closed."});
+  for (auto& left : waiting)
+    left.done(error{errc::unavailable, cluster_.how().url + ": the client is being closed."});
   if (!lease) return;
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 2s;
@@ -64,8 +64,8 @@ std::optional<lease_view> session::current() const {
   return lease_;
 }
 
-// Whoever needs a lease at the same time asks for the same one: so several may ask, and again, without harm.
-session::sent_one session::candidate() {
+// Threads that need a lease at the same time ask for the same one: so several may ask, and again, without harm.
+session::dated_id session::candidate() {
   const std::lock_guard lock{guard_};
   const auto now = clock_.now();
   if (wanted_ == 0 || now - wanted_since_ > nanoseconds{cluster_.how().session} / 2) {
@@ -75,7 +75,7 @@ session::sent_one session::candidate() {
   return {wanted_, wanted_since_};
 }
 
-lease_view session::install(const sent_one& made, nanoseconds ttl, bool is_certain) {
+lease_view session::install(const dated_id& made, nanoseconds ttl, bool is_certain) {
   const std::lock_guard lock{guard_};
   if (lease_ && lease_->id == made.id && is_certain) {  // another thread was told less
     lease_->ttl = ttl;
@@ -110,7 +110,7 @@ operation<lease_view> session::ensure(invocation how) {
     ttl = std::chrono::seconds{in.ttl()};
   }
   const auto out = install(wanted, ttl, said.got->ok());
-  if (out.id != wanted.id) give_back(wanted.id);  // somebody was quicker
+  if (out.id != wanted.id) give_back(wanted.id);  // another thread was quicker
   wake();
   co_return out;
 }
@@ -206,12 +206,12 @@ void session::settle_provers() {
   std::vector<std::pair<proof, result<lease_view>>> told;
   {
     const std::lock_guard lock{guard_};
-    std::erase_if(provers_, [&](prover& one) {
-      if (lease_ && lease_->proven >= one.since) {
-        told.emplace_back(std::move(one.done), *lease_);
-      } else if (!lease_ || now >= one.deadline) {
+    std::erase_if(provers_, [&](prover& waiting) {
+      if (lease_ && lease_->proven >= waiting.since) {
+        told.emplace_back(std::move(waiting.done), *lease_);
+      } else if (!lease_ || now >= waiting.deadline) {
         told.emplace_back(
-            std::move(one.done),
+            std::move(waiting.done),
             error{errc::unavailable,
                   fmt::format("{}: the session was not confirmed in time.", cluster_.how().url)});
       } else {

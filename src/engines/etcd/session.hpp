@@ -2,7 +2,7 @@
 // anew when it is gone. All keys of the client lie under it, so they go when it does: it is a session as in engine.hpp.
 //
 // What may be believed. The cluster keeps the lease for its ttl after the last keep-alive that it heard; we count
-// from the time before that was sent (`proven`), once we know that it was the leader who heard it (keep_alive.cpp).
+// from the time before that was sent (`proven`), once we know that it was the leader that heard it (keep_alive.cpp).
 // The ttl that counts is the one that was granted. A new leader gives every lease its full ttl anew, which is in our
 // favour.
 //
@@ -80,7 +80,7 @@ class session final : private stream::user {
   void touch(std::int64_t lease);
 
  private:
-  struct sent_one {
+  struct dated_id {
     std::int64_t id;
     steady_time at;
   };
@@ -98,8 +98,8 @@ class session final : private stream::user {
     proof done;
   };
 
-  sent_one candidate();  // and since when it is one
-  lease_view install(const sent_one& made, nanoseconds ttl, bool is_certain);
+  dated_id candidate();  // and since when it is one
+  lease_view install(const dated_id& made, nanoseconds ttl, bool is_certain);
   void give_back(std::int64_t id) noexcept;
   void wake();
 
@@ -112,7 +112,7 @@ class session final : private stream::user {
   void speak(steady_time now);
   void send(std::int64_t id, steady_time now);
   void read(std::uint64_t number, const answer& said);
-  void judge(const half_proof& one);
+  void judge(const half_proof& half);
   bool is_overdue(steady_time now) const;
   void suspect_member();
   question probe() const;
@@ -133,7 +133,7 @@ class session final : private stream::user {
   std::uint64_t leases_ = 0;  // that we had
   // The answer that brought the lease was lost, and with it the ttl: at least what was asked for. A keep-alive tells.
   bool ttl_is_unsure_ = false;
-  std::int64_t wanted_ = 0;  // the id that whoever makes the next lease asks for, since then
+  std::int64_t wanted_ = 0;  // the id to make the next lease with, since then
   steady_time wanted_since_{};
   std::vector<prover> provers_;
   std::vector<std::int64_t> touches_;
@@ -142,7 +142,7 @@ class session final : private stream::user {
   } epoch_;
 
   // Of the driver's thread.
-  std::deque<sent_one> unanswered_;
+  std::deque<dated_id> unanswered_;
   std::deque<half_proof> proofs_;
   std::uint64_t last_proof_ = 0;
   steady_time sent_at_{};

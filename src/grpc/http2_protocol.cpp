@@ -210,7 +210,8 @@ void http2_protocol::abandon(net::blocked_call& call, net::protocol_events& out)
 error http2_protocol::given_up(pending_call& which, bool stopped, net::protocol_events& out) {
   codec_.cancel(which);
   out.has_output = true;
-  if (!which.left || !is_up_) {
+  // What has left the codec may be sent by the next writer, also if the greeting is not accepted yet.
+  if (!which.left) {
     return {errc::unavailable,
             stopped ? fmt::format("the call to {} was cancelled before it was sent", server())
                     : fmt::format("the request could not be sent to {} within {} ms", server(),

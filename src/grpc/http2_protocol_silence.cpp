@@ -57,9 +57,9 @@ void http2_protocol::check_silence(steady_time now, net::protocol_events& out) {
   if (may_ping(now)) {
     ping(now, out);
     out.check_by(now + half_silence());
-  } else {
+  } else if (codec_.first() != nullptr) {
     out.check_by(*last_ping_ + options_->ping_interval);
-  }
+  }  // else there is nothing to ping for, and the end is planned already
 }
 
 // Go's gRPC servers (etcd) measure the line by a ping with nearly every answer, the next one as soon as the last one is

@@ -151,10 +151,12 @@ void connection::fail_all(const error& why, wake_list& woken) {
   protocol_events out;
   protocol_->on_lost(why, was_up, out);
   while (auto* const call = out.take_done()) complete(*call, woken);
+  // Before the channel forgets this connection: what ends with the channel is posted behind it, so all handlers are
+  // told by then.
+  loop_.post([self = shared_from_this()] { self->clean_up(); });
   if (const auto owner = owner_.lock()) owner->note_lost(*this, why);
   if (io_)
     io_->shutdown();  // a polling thread wakes up; the descriptor is closed when the last one has let go
-  loop_.post([self = shared_from_this()] { self->clean_up(); });
 }
 
 void connection::clean_up() noexcept {
@@ -187,9 +189,12 @@ void connection::plan_tick() {
 }
 
 void connection::tick() noexcept {
+  {
+    lock locked{guard_};
+    tick_planned_ = false;  // first: what a leader collects from now on plans the next one
+  }
   deliver();
   lock locked{guard_};
-  tick_planned_ = false;
   if (phase_ != phase::ready) return;
   if (std::exchange(calls_at_tick_, calls_) != calls_) {
     plan_tick();

@@ -154,8 +154,7 @@ class connection final : public watcher, public std::enable_shared_from_this<con
   // Writing and reading (connection_io.cpp).
   bool may_write() const noexcept { return phase_ == phase::ready && !writing_ && !shut_; }
   void write_out(lock& locked);
-  bool write_all(lock& locked, protocol_events& out);
-  void after_writing(lock& locked, protocol_events& out);
+  bool write_all(lock& locked, wake_list& woken);
   void write_owed(lock& locked);
   void write_failed(const io_result& how);
   void post_flush();

@@ -38,17 +38,21 @@ counted_call::~counted_call() { calls_in_flight.fetch_sub(1, std::memory_order_r
 // REQUIRES: may_write(), or this goes on where the socket was full.
 void connection::write_out(lock& locked) {
   writing_ = true;
-  protocol_events out;
-  if (std::exchange(blocked_on_, 0) != 0) protocol_->on_written(0, out);  // it is tried again
-  if (write_all(locked, out)) {
+  wake_list woken;
+  if (std::exchange(blocked_on_, 0) != 0) protocol_->on_retry();
+  if (write_all(locked, woken)) {
     writing_ = false;
+    protocol_events out;
     if (phase_ == phase::ready) protocol_->on_written(0, out);
+    apply(out, woken);
   }  // else the reactor goes on when the socket has room
-  after_writing(locked, out);
+  if (lead_ != nullptr && lead_->done) interrupt_leader();
+  wake_unlocked(locked, woken);
 }
 
-// False: the socket is full.
-bool connection::write_all(lock& locked, protocol_events& out) {
+// False: the socket is full. Calls may end while their requests are taken (those that cannot be sent any more): that is
+// noted before the mutex is let go, because the protocol has forgotten them, and their threads may give up meanwhile.
+bool connection::write_all(lock& locked, wake_list& woken) {
   constexpr int most_rounds = 16;  // a caller has its own answer to read
   for (int round = 0;; ++round) {
     if (chunk_at_ == chunk_.size()) {
@@ -58,8 +62,10 @@ bool connection::write_all(lock& locked, protocol_events& out) {
       }
       chunk_.clear();
       chunk_at_ = 0;
+      protocol_events out;
       protocol_->take_output(chunk_, out);
-      if (chunk_.empty()) return true;
+      apply(out, woken);
+      if (chunk_.empty() || phase_ != phase::ready) return true;
     }
     locked.unlock();
     const auto sent = io_->write(std::string_view{chunk_}.substr(chunk_at_));
@@ -67,7 +73,9 @@ bool connection::write_all(lock& locked, protocol_events& out) {
     if (phase_ != phase::ready) return true;
     if (sent.what == io_result::kind::would_block) {
       // TLS may have sent a part of what it did not accept.
+      protocol_events out;
       if (!io_->reads_ahead()) protocol_->on_written(backlog(), out);
+      apply(out, woken);
       blocked_on_ = event_of(sent.wanted);
       arm();
       return false;
@@ -78,14 +86,6 @@ bool connection::write_all(lock& locked, protocol_events& out) {
     }
     chunk_at_ += sent.bytes;
   }
-}
-
-// Calls that ended while their requests were taken: those without answers, and those that could not be sent.
-void connection::after_writing(lock& locked, protocol_events& out) {
-  wake_list woken;
-  apply(out, woken);
-  if (lead_ != nullptr && lead_->done) interrupt_leader();
-  wake_unlocked(locked, woken);
 }
 
 // What came up while a thread read or gave up: acknowledgements, cancellations.

@@ -45,6 +45,7 @@ class ordered_protocol final : public protocol {
 
   void take_output(std::string& chunk, protocol_events& out) override;
   void on_written(std::size_t unsent, protocol_events& out) override;
+  void on_retry() noexcept override { pending_.certainly_unsent(0); }
   void parse(std::string_view bytes) override;
   std::size_t receive(std::string_view bytes, protocol_events& out) override;
   void on_up(std::uint64_t generation) override { callbacks_.up(generation); }

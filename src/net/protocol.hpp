@@ -106,6 +106,9 @@ class protocol {
     static_cast<void>(unsent), static_cast<void>(out);
   }
 
+  // What was still here is given to the network again.
+  virtual void on_retry() noexcept {}
+
   // ---- In
 
   // Of the reading thread, without the mutex.

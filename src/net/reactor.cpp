@@ -193,13 +193,20 @@ void reactor::impl::poll(int timeout) noexcept {
   }
 }
 
+// Only those that were there when it began: one that plans itself for the past must not keep the reactor from polling.
 void reactor::impl::run_timers() {
   const auto now = std::chrono::steady_clock::now();
+  std::uint64_t newest = 0;
+  {
+    std::lock_guard locked{guard_};
+    newest = last_timer_;
+  }
   for (;;) {
     std::function<void()> work;
     {
       std::lock_guard locked{guard_};
       if (timers_.empty() || timers_.begin()->first.first > now) return;
+      if (timers_.begin()->first.second > newest) return;
       auto due = timers_.extract(timers_.begin());
       timer_times_.erase(due.key().second);
       work = std::move(due.mapped());

@@ -1,6 +1,7 @@
 // Small steps of asking for a lock: the key, the grant, the place in the queue.
 #include "engines/etcd/etcd_engine.hpp"
 
+#include "engines/common/sentences.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -180,12 +181,7 @@ operation<bool> etcd_engine::clear_slot(const enter_attempt& attempt, const lock
 operation<entered> etcd_engine::refuse_capacity(const enter_attempt& attempt,
                                                 const lock_queue& seen, bool queued,
                                                 invocation how) {
-  const not_done why{
-      errc::misconfigured,
-      fmt::format("Lock {} on {} is in use with a capacity of {}, and {} of {} was asked "
-                  "for; all users of a name must agree on its kind and its permits.",
-                  support::quoted(attempt.ask.name), how_.url, seen.capacity(), attempt.ask.weight,
-                  attempt.ask.capacity)};
+  const auto why = other_capacity(attempt.ask, seen.capacity(), how_.url);
   auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
   if (*doubted) co_return co_await enter_plainly(attempt, how);

@@ -78,7 +78,8 @@ struct channel_options {
   std::string
       description;  // of the server for error sentences, secrets redacted: "redis://127.0.0.1:6379"
   std::function<std::unique_ptr<framing>()> make_framing;
-  // What is sent first on every fresh connection, and how many frames answer it; `greeted` judges them.
+  // What is sent first on every fresh connection, and how many frames answer it; `greeted` judges them, with a lock of
+  // the connection held: it must be quick, and must not call this channel.
   std::string greeting;
   // Instead of it, when it differs from connection to connection (a session that is resumed). Called on the reactor's
   // thread with the connection's mutex held: quick, and without a call of the channel.

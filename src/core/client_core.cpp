@@ -447,9 +447,12 @@ void client_core::on_lost(std::span<const owner_id> owners, std::string_view why
   lose_those(unknown, why);
 }
 
-void client_core::note_proof(const session_proof& proof) noexcept {
+bool client_core::note_proof(const session_proof& proof) noexcept {
+  if (proof.number == 0) return false;
   const std::lock_guard locked{proof_guard_};
+  const auto before = latest_proof_;
   keep_later(latest_proof_, proof);
+  return latest_proof_.number != before.number || latest_proof_.proven_at != before.proven_at;
 }
 
 void client_core::freshen(session_proof& of_grant) const noexcept {

@@ -143,7 +143,8 @@ class client_core final : public engine_listener, public std::enable_shared_from
   void on_session_lost(std::uint64_t number, std::string_view why) noexcept override;
   early_losses& losses_told_early() noexcept { return early_losses_; }
   // The latest proof of the session, for grants whose own is older: their answer was long on its way.
-  void note_proof(const session_proof& proof) noexcept;
+  // False: it says nothing that was not known.
+  bool note_proof(const session_proof& proof) noexcept;
   void freshen(session_proof& of_grant) const noexcept;
 
  private:

@@ -233,10 +233,10 @@ bool driver::pass(steady_time& next) {
   land();
   core_.live_holds(scratch_);
   const auto now = core_.clock().now();
-  const auto due = look(scratch_, now);
-  if (due == upkeep::renew) renew(scratch_, now);
-  if (due == upkeep::prove_session) ask({}, now + core_.caps().longest_validity, now);
-  if (due != upkeep::nothing) land();
+  const auto [must_renew, must_prove] = look(scratch_, now);
+  if (must_renew) renew(scratch_, now);
+  if (must_prove) prove_session(now);
+  if (must_renew || must_prove) land();
   held_any_ = false;
   next = std::min(next, std::max(prove_by_, prove_not_before_));
   for (const auto& h : scratch_) {
@@ -258,13 +258,15 @@ lease_times driver::times_of(const hold& h) const noexcept {
 }
 
 // Announces what is over. Returns what must be asked of the store.
-upkeep driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
-  auto due =
-      now >= std::max(prove_by_, prove_not_before_) ? upkeep::prove_session : upkeep::nothing;
+driver::due driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time now) {
+  due out;
+  out.proof = now >= std::max(prove_by_, prove_not_before_);
   for (const auto& h : all) {
     const auto w = h->word.load(std::memory_order_seq_cst);
     if (state_of(w) != held) continue;
-    switch (decide(times_of(*h), now)) {
+    const auto at = times_of(*h);
+    out.proof = out.proof || now >= at.prove_at;
+    switch (decide(at, now)) {
       case upkeep::expired:
         if (const auto current = h->current_grant(generation(w)))
           h->lose(current->owner, core_.why_it_ended());
@@ -273,16 +275,13 @@ upkeep driver::look(const std::vector<std::shared_ptr<hold>>& all, steady_time n
         h->lose_lease(generation(w), "it was held for max_hold");
         break;
       case upkeep::renew:
-        due = upkeep::renew;
-        break;
-      case upkeep::prove_session:
-        due = std::max(due, upkeep::prove_session);
+        out.renewal = true;
         break;
       case upkeep::nothing:
         break;
     }
   }
-  return due;
+  return out;
 }
 
 // Those that end soon and those that do not go in calls of their own: the deadline of a call is the last moment at
@@ -306,16 +305,16 @@ void driver::renew(const std::vector<std::shared_ptr<hold>>& all, steady_time no
   if (!later.empty()) ask(std::move(later), patience, now);
 }
 
-// A renewal brings a proof along, as a rule: a heartbeat waits for it for a moment. A heartbeat that hangs is repeated
-// after a quarter of the session.
-void driver::ask(std::vector<renewal_item> items, steady_time deadline, steady_time now) {
+// A heartbeat, which does not wait for renewals: they may prove nothing, and a lease of 300 ms is always being renewed.
+// One that hangs is repeated after a quarter of the session.
+void driver::prove_session(steady_time now) {
   const auto& caps = core_.caps();
-  if (has_sessions(caps) && !items.empty()) {
-    prove_not_before_ = std::max(prove_not_before_, now + retry_delay(caps.longest_validity));
-  } else if (has_sessions(caps)) {
-    prove_not_before_ = now + caps.longest_validity / 4;
-    if (caps.session_needs_heartbeats) prove_by_ = now + heartbeat_interval(caps);
-  }
+  prove_not_before_ = now + caps.longest_validity / 4;
+  if (caps.session_needs_heartbeats) prove_by_ = now + heartbeat_interval(caps);
+  ask({}, now + caps.longest_validity, now);
+}
+
+void driver::ask(std::vector<renewal_item> items, steady_time deadline, steady_time now) {
   deadline = std::min(deadline, now + core_.options().call_timeout);
   auto& sent = flights_.emplace_back(std::make_unique<flight>(
       *this, std::move(items), call{core_.on_steady_clock(deadline), {}}, now));
@@ -349,8 +348,7 @@ void driver::note_proof(const flight& done) {
         proof ? done.since + heartbeat_interval(caps) : now + retry_delay(caps.longest_validity);
     if (!proof && caps.session_needs_heartbeats) prove_by_ = std::min(prove_by_, prove_not_before_);
   }
-  if (!proof || proof->number == 0) return;
-  core_.note_proof(*proof);
+  if (!proof || !core_.note_proof(*proof)) return;
   std::vector<std::shared_ptr<hold>> all;
   core_.live_holds(all);
   for (const auto& h : all) h->session_proven(*proof, now);

@@ -85,7 +85,11 @@ class driver {
   void run_timers(steady_time now, steady_time& next);
   void clear_orphans(steady_time& next);
   lease_times times_of(const hold& h) const noexcept;
-  upkeep look(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
+  struct due {
+    bool renewal = false, proof = false;
+  };
+  due look(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
+  void prove_session(steady_time now);
   void renew(const std::vector<std::shared_ptr<hold>>& all, steady_time now);
   void ask(std::vector<renewal_item> items, steady_time deadline, steady_time now);
   void land();

@@ -48,7 +48,7 @@ inline void keep_later(session_proof& known, const session_proof& other) noexcep
   }
 }
 
-enum class upkeep : std::uint8_t { nothing, prove_session, renew, expired, held_too_long };
+enum class upkeep : std::uint8_t { nothing, renew, expired, held_too_long };
 
 struct lease_times {
   steady_time valid_until;
@@ -63,7 +63,6 @@ constexpr upkeep decide(const lease_times& at, steady_time now) noexcept {
   if (now >= at.valid_until) return upkeep::expired;
   if (now >= at.hold_until) return upkeep::held_too_long;
   if (now >= at.renew_at) return upkeep::renew;
-  if (now >= at.prove_at) return upkeep::prove_session;
   return upkeep::nothing;
 }
 

@@ -109,6 +109,17 @@ TEST_F(etcd_lease, one_lease_and_few_messages_however_many_locks_are_held) {
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
 
+TEST_F(etcd_lease, lease_of_minutes_lives_beside_one_that_is_renewed_all_the_time) {
+  const etcd_server server;
+  const auto a = client::open(server.url() + "?session=6s");
+  mutex lasting{a, "lasting"}, brief{a, "brief"};
+  auto held = lasting.acquire({.ttl = 5min});
+  ASSERT_TRUE(is_ok(held));
+  auto other = brief.acquire({.ttl = 300ms});
+  EXPECT_TRUE(stays_true([&] { return held->valid(); }, 8s)) << "longer than a session";
+  EXPECT_EQ(server.leases().size(), 1U);
+}
+
 TEST_F(etcd_lease, client_that_only_waits_or_idles_keeps_its_session) {
   const etcd_server server;
   const auto a = client::open(server.url() + "?session=1s"),

@@ -122,12 +122,12 @@ class flaky_engine final : public engine {
     if (plan_->fail_renewals) return refused();
     auto answer = inner_->renew(batch, limits);
     for (auto& asked : batch) {
-      if (proof.number != 0) asked.session = proof;
+      if (proof.number != 0 && !plan_->renewals_prove_nothing) asked.session = proof;
       if (plan_->hide_verdicts) asked.answer = renewal::verdict::unknown;
     }
     std::this_thread::sleep_for(plan_->delay_renewal_answers.load());
     if (plan_->drop_renewals) return unknown();
-    if (!answer || proof.number == 0) return answer;
+    if (!answer || proof.number == 0 || plan_->renewals_prove_nothing) return answer;
     return proof;
   }
   result<void> release(const grant& held, const call& limits) override {

@@ -46,7 +46,8 @@ struct faults {
   bool needs_heartbeats = false;             // as capabilities::session_needs_heartbeats
   std::atomic<bool> fail_heartbeats{false};  // renewals of nothing are answered unavailable
   std::atomic<std::chrono::milliseconds> proof_age{std::chrono::milliseconds{0}};  // of grants
-  std::atomic<bool> hide_verdicts{false};  // renewals are answered, and say nothing
+  std::atomic<bool> renewals_prove_nothing{false};  // only heartbeats prove the session, as on etcd
+  std::atomic<bool> hide_verdicts{false};           // renewals are answered, and say nothing
   std::function<void(std::uint64_t, std::string_view)> lose_session;  // set when it is opened
 
   std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0};  // calls seen

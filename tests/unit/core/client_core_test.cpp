@@ -143,6 +143,18 @@ TEST(client_core_test, lease_ends_with_the_last_proof_of_its_session) {
   EXPECT_LE(plan->heartbeats, 100) << "but not all the time";
 }
 
+// Renewed twenty-five times a second, and each of those says nothing about the session.
+TEST(client_core_test, renewals_of_a_short_lease_do_not_keep_heartbeats_from_being_sent) {
+  const auto plan = std::make_shared<faults>();
+  plan->session = 3s;
+  plan->renewals_prove_nothing = true;
+  const auto a = open_flaky("memory:short-beside-long", plan);
+  auto held = mutex{a, "long"}.acquire({.ttl = 5min});
+  auto brief = mutex{a, "short"}.acquire({.ttl = 120ms});
+  EXPECT_TRUE(wait_until([&] { return plan->heartbeats >= 6; }, 6s)) << "two thirds of a session";
+  EXPECT_TRUE(held->valid());
+}
+
 TEST(client_core_test, heartbeat_that_hangs_costs_no_lease) {
   const auto plan = std::make_shared<faults>();
   plan->session = 600ms;

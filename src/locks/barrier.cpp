@@ -13,7 +13,7 @@ namespace {
 
 using locks::barrier_state;
 
-error absent(const std::string& name) {
+error no_such_barrier(const std::string& name) {
   return {errc::not_held, fmt::format("barrier '{}' does not exist any more", name)};
 }
 
@@ -23,7 +23,7 @@ result<barrier_state> change(core::client_core& core, const std::string& name, n
   for (;;) {
     auto now = core::count(core, {name, counter_op::read, 0, 0, keep});
     if (!now) return std::move(now).error();
-    if (!now->exists) return absent(name);
+    if (!now->exists) return no_such_barrier(name);
     const auto before = barrier_state::unpack(now->value);
     if (before.expected == 0)
       return error{errc::misconfigured,
@@ -38,7 +38,7 @@ result<barrier_state> change(core::client_core& core, const std::string& name, n
 core::counter_wait until_past(const std::string& name, barrier::phase arrived, nanoseconds limit,
                               std::stop_token stop) {
   auto past = [name, arrived](const counter& now) -> result<bool> {
-    if (!now.exists) return absent(name);
+    if (!now.exists) return no_such_barrier(name);
     return barrier_state::unpack(now.value).phase != arrived;
   };
   return {name, std::move(past), limit, std::move(stop)};

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t largest = std::int64_t{1} << 62;
 
-error absent(const std::string& name) {
+error no_such_latch(const std::string& name) {
   return {errc::not_held, fmt::format("latch '{}' does not exist; set it first", name)};
 }
 
@@ -45,14 +45,14 @@ result<std::int64_t> latch::count_down(std::int64_t n) {
   if (auto ok = check_count(name_, n); !ok) return std::move(ok).error();
   auto now = core::count(*store_.core(), {name_, counter_op::add, -n, 0, keep_});
   if (!now) return std::move(now).error();
-  if (!now->exists) return absent(name_);
+  if (!now->exists) return no_such_latch(name_);
   return now->value;
 }
 
 result<std::int64_t> latch::value() const {
   auto now = core::count(*store_.core(), {name_, counter_op::read, 0, 0, keep_});
   if (!now) return std::move(now).error();
-  if (!now->exists) return absent(name_);
+  if (!now->exists) return no_such_latch(name_);
   return now->value;
 }
 

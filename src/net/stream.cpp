@@ -20,12 +20,10 @@ namespace {
 
 using direction = io_result::direction;
 
-bool again(int number) noexcept { return number == EAGAIN || number == EINTR; }
-
 io_result outcome(ssize_t moved, direction wanted) {
   if (moved > 0) return io_result::moved(static_cast<std::size_t>(moved));
   if (moved == 0) return io_result::end();
-  if (again(errno)) return io_result::blocked(wanted);
+  if (means_again(errno)) return io_result::blocked(wanted);
   return io_result::failure(std::strerror(errno));
 }
 
@@ -104,6 +102,8 @@ bool talks_to_itself(int fd) noexcept {
 }
 
 }  // namespace
+
+bool means_again(int number) noexcept { return number == EAGAIN || number == EINTR; }
 
 std::optional<result<std::vector<endpoint>>> endpoints_without_lookup(const address& of) {
   if (of.is_unix) return unix_endpoint(of.host);

@@ -71,6 +71,9 @@ struct io_result {
   }
 };
 
+// A number of errno's that says: nothing is wrong, try again.
+bool means_again(int number) noexcept;
+
 class tls_session;
 
 class stream {

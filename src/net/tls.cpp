@@ -24,15 +24,13 @@ tls_session::socket& socket_of(BIO* bio) {
   return *static_cast<tls_session::socket*>(BIO_get_data(bio));
 }
 
-bool again(int number) noexcept { return number == EAGAIN || number == EINTR; }
-
 int bio_write(BIO* bio, const char* bytes, int count) {
   auto& to = socket_of(bio);
   BIO_clear_retry_flags(bio);
   const auto sent =
       ::send(to.fd, bytes, static_cast<std::size_t>(count), MSG_NOSIGNAL | MSG_DONTWAIT);
   to.failure = sent < 0 ? errno : 0;
-  if (sent < 0 && again(to.failure)) BIO_set_retry_write(bio);
+  if (sent < 0 && means_again(to.failure)) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 
@@ -42,7 +40,7 @@ int bio_read(BIO* bio, char* into, int room) {
   const auto got = ::recv(from.fd, into, static_cast<std::size_t>(room), MSG_DONTWAIT);
   from.failure = got < 0 ? errno : 0;
   if (got == 0) from.ended = true;
-  if (got < 0 && again(from.failure)) BIO_set_retry_read(bio);
+  if (got < 0 && means_again(from.failure)) BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
 

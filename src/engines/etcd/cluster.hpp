@@ -64,6 +64,7 @@ class cluster {
 
   // With no verb that waits for it: `done` is told once, on the reactor's thread or at once.
   using on_told = std::function<void(const answer&)>;
+  static constexpr nanoseconds answered_within = std::chrono::seconds{3};  // for most of them
   void ask_in_background(question what, nanoseconds patience, on_told done) noexcept;
   // The answer does not matter; tried for ten seconds.
   void send_off(question what) noexcept;

@@ -12,7 +12,6 @@ using namespace std::chrono_literals;
 constexpr auto young = 150ms;
 constexpr auto pace = 100ms;
 constexpr auto check_again_after = 200ms;
-constexpr auto answered_within = 3s;
 
 }  // namespace
 
@@ -167,7 +166,7 @@ void watch_manager::check() {
     }
     const auto ask = bytes_of(ask_for_keys(keys));
     cluster_.ask_in_background(
-        {method::txn, ask}, answered_within,
+        {method::txn, ask}, cluster::answered_within,
         [this, some = std::move(some), keys](const answer& said) { checked(some, keys, said); });
   }
 }

@@ -11,7 +11,6 @@ using namespace std::chrono_literals;
 constexpr auto kept = 2s;      // the copy of own keys, after its last use
 constexpr auto trusting = 1s;  // this long a passive waiter relies on the entry before it
 constexpr auto news_take = 50ms;
-constexpr auto answered_within = 3s;
 
 }  // namespace
 
@@ -65,7 +64,7 @@ class watch_manager::predecessor_watch final
 void watch_manager::predecessor_watch::on_watching(std::int64_t) noexcept {
   auto ask = range_of(key_.key);
   ask.set_keys_only(true);
-  in_.cluster_.ask_in_background({method::range, bytes_of(ask)}, answered_within,
+  in_.cluster_.ask_in_background({method::range, bytes_of(ask)}, cluster::answered_within,
                                  [self = weak_from_this()](const answer& said) {
                                    if (const auto still = self.lock()) still->looked(said);
                                  });

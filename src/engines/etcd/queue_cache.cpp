@@ -7,7 +7,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto look_again_after = 100ms;
-constexpr auto answered_within = 3s;
 
 }  // namespace
 
@@ -20,7 +19,7 @@ void queue_cache::on_watching(std::int64_t) noexcept {
 
 // Reads the whole range.
 void queue_cache::look() {
-  cluster_.ask_in_background({method::range, bytes_of(range_of(of_))}, answered_within,
+  cluster_.ask_in_background({method::range, bytes_of(range_of(of_))}, cluster::answered_within,
                              [to = weak_from_this(), epoch = epoch_](const answer& said) {
                                if (const auto still = to.lock()) still->looked(said, epoch);
                              });

@@ -16,7 +16,7 @@ namespace holdfast::engines::file {
 namespace {
 
 // A client that wants a chunk has a shard's mutex, for which others wait.
-constexpr std::chrono::milliseconds patience{250};
+constexpr std::chrono::milliseconds growing_timeout{250};
 constexpr std::uint64_t growth_step = 4 * chunk_bytes;
 
 }  // namespace
@@ -61,7 +61,7 @@ result<void> mapping::lock_growing(nanoseconds limit) const {
 }
 
 result<offset> mapping::take_chunk(std::uint32_t shard_index, chunk_kind kind) {
-  if (auto locked = lock_growing(patience); !locked) return locked.error();
+  if (auto locked = lock_growing(growing_timeout); !locked) return locked.error();
   header& top = head();
   const std::uint32_t index = top.chunk_count;
   const std::uint64_t end = chunks_at + (std::uint64_t{index} + 1) * chunk_bytes;

@@ -24,7 +24,7 @@ namespace holdfast::engines::file {
 
 namespace {
 
-constexpr std::chrono::seconds patience{5};
+constexpr std::chrono::seconds opening_timeout{5};
 
 using boot_id = std::array<char, 36>;
 
@@ -152,9 +152,9 @@ result<void> mapping::attach(const open_options& options) {
             "{} is of an earlier boot or unfinished, and has been in use for {} s by "
             "another process, which must finish or close it first; perhaps a sandbox with a "
             "boot id of its own shares it.",
-            quoted(), patience.count())};
+            quoted(), opening_timeout.count())};
   };
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto end = std::chrono::steady_clock::now() + opening_timeout;
   for (;;) {
     if (flock(file_, LOCK_SH | LOCK_NB) == 0) {
       auto work = needs_work(*boot);

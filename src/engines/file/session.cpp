@@ -11,7 +11,7 @@ namespace holdfast::engines::file {
 
 namespace {
 
-constexpr std::chrono::seconds patience{5};
+constexpr std::chrono::seconds session_timeout{5};
 
 // The next slot whose last owner is gone. REQUIRES: header.growing.
 session* find_free_slot(mapping& store, std::uint32_t& index) {
@@ -37,7 +37,7 @@ void describe_client(session& slot, const engine_config& config) {
 }  // namespace
 
 result<session_id> begin_session(mapping& store, const engine_config& config) {
-  if (auto locked = store.lock_growing(patience); !locked) return locked.error();
+  if (auto locked = store.lock_growing(session_timeout); !locked) return locked.error();
   session_id id;
   session* slot = find_free_slot(store, id.session);
   if (slot != nullptr) {

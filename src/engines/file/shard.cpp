@@ -14,7 +14,7 @@ namespace {
 
 // The mutex is held for microseconds. Only a process that was stopped or frozen right then keeps it longer. No caller
 // waits longer than it must for the word that this is so: core asks again as long as its own caller wants it to.
-constexpr nanoseconds patience = std::chrono::milliseconds{500};
+constexpr nanoseconds shard_timeout = std::chrono::milliseconds{500};
 // A deadline that is over must not fail a call that would only have waited for a moment.
 constexpr nanoseconds a_moment = std::chrono::milliseconds{10};
 constexpr nanoseconds stuck_for = std::chrono::milliseconds{100};
@@ -45,8 +45,9 @@ int locked_shard::wait_for_mutex(const call& limits) noexcept {
   const bool in_a_hurry = limits.deadline <= now;
   auto& stuck_until = env_.stuck_until[index_];
   if (in_a_hurry && to_count(now) < stuck_until.load(std::memory_order_relaxed)) return ETIMEDOUT;
-  const auto limit =
-      in_a_hurry ? a_moment : std::clamp<nanoseconds>(limits.deadline - now, a_moment, patience);
+  const auto limit = in_a_hurry
+                         ? a_moment
+                         : std::clamp<nanoseconds>(limits.deadline - now, a_moment, shard_timeout);
   const int got = lock_within(shard_.mutex, limit);
   if (got == ETIMEDOUT) {
     stuck_until.store(to_count(std::chrono::steady_clock::now() + stuck_for),

@@ -28,6 +28,13 @@
 
 namespace holdfast::engines::mysql {
 
+// What a call may take that no user has bounded.
+inline call within(nanoseconds length) {
+  call out;
+  out.deadline = std::chrono::steady_clock::now() + length;
+  return out;
+}
+
 // SQL text, known for the life of the program: its address is its identity.
 struct statement {
   std::string text;

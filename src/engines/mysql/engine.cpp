@@ -20,12 +20,6 @@ constexpr auto patience = 5s, short_patience = 2s;
 // To look costs no more than one poll() of a socket.
 constexpr nanoseconds between_looks_at_session = 100ms, between_revivals = 500ms;
 
-call within(nanoseconds length) {
-  call out;
-  out.deadline = std::chrono::steady_clock::now() + length;
-  return out;
-}
-
 std::string bytes_of(const std::array<std::uint64_t, 2>& client) {
   std::string out;
   for (const auto half : client)

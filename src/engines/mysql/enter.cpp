@@ -17,7 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr nanoseconds longest_recheck = 10s;
 constexpr nanoseconds first_poll = 5ms, longest_poll = 250ms;
 
 nanoseconds from_us(microseconds_count later, microseconds_count earlier) {

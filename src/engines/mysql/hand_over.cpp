@@ -18,7 +18,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t most_names = 1024, most_of_a_name = 16;
-constexpr nanoseconds longest_recheck = 10s;
 constexpr std::size_t length_of_tail = 3;  // see statements::clients_ahead
 
 // In the order of statements::waits_next.

@@ -15,12 +15,6 @@ using namespace std::chrono_literals;
 constexpr auto longest_sleep = 5s;
 constexpr auto first_pause = 20ms, longest_pause = 1000ms;
 
-call within(nanoseconds length) {
-  call out;
-  out.deadline = std::chrono::steady_clock::now() + length;
-  return out;
-}
-
 std::uint64_t in_ms(nanoseconds length) {
   return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(length).count());
 }

@@ -31,6 +31,9 @@
 
 namespace holdfast::engines::mysql {
 
+inline constexpr nanoseconds longest_recheck =
+    std::chrono::seconds{10};  // of a waiter that is not told
+
 // Releases that were started and have not been served. Whatever is asked about the same name afterwards must find it
 // released; not only by the same client, for all clients of this process are used by the same program.
 //

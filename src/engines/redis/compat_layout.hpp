@@ -26,11 +26,6 @@
 
 namespace holdfast::engines::redis {
 
-// Rounded up: a grant must not end before it was asked to.
-inline std::int64_t in_ms(nanoseconds length) {
-  return std::chrono::ceil<std::chrono::milliseconds>(length).count();
-}
-
 // A number comes as an integer or, where Lua's numbers are too small, as text.
 inline std::int64_t number_in(const resp::value& v) {
   if (v.what == resp::value::kind::integer) return v.integer;

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr nanoseconds between_looks = 1s;
+constexpr nanoseconds between_looks_at_silence = 1s;
 constexpr nanoseconds longest_probe = 2s;
 
 // How a channel cuts what this server sends.
@@ -200,7 +200,7 @@ std::vector<tracked_channel*> connections::all_channels() const {
 }
 
 void connections::look_later() {
-  reactor_.at(std::chrono::steady_clock::now() + between_looks, [this, open = is_open_] {
+  reactor_.at(std::chrono::steady_clock::now() + between_looks_at_silence, [this, open = is_open_] {
     if (*open) look();
   });
 }

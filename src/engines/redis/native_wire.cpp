@@ -15,9 +15,6 @@ namespace {
 using resp::value;
 using std::chrono::milliseconds;
 
-// Rounded up: a grant must not end before it was asked to.
-std::int64_t in_ms(nanoseconds length) { return std::chrono::ceil<milliseconds>(length).count(); }
-
 template <class N>
 void append_number(std::string& to, N number, int base = 10) {
   std::array<char, 24> digits{};

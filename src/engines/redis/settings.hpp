@@ -23,6 +23,8 @@
 
 #include <holdfast/url.hpp>
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace holdfast::engines::redis {
@@ -40,6 +42,11 @@ struct settings {
   unsigned wait_replicas = 0;
   std::chrono::milliseconds wait_timeout{};
 };
+
+// Rounded up: a grant must not end before it was asked to.
+inline std::int64_t in_ms(std::chrono::nanoseconds length) {
+  return std::chrono::ceil<std::chrono::milliseconds>(length).count();
+}
 
 result<settings> read_settings(const store_url& url);
 

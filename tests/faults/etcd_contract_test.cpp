@@ -17,14 +17,8 @@ struct clock_after_suspend final : clock {
   steady_time now() const noexcept override { return std::chrono::steady_clock::now() + 1h; }
 };
 
-call within(nanoseconds time) {
-  call out;
-  out.deadline = std::chrono::steady_clock::now() + time;
-  return out;
-}
-
 result<grant> take(raw_client& as, const request& ask) {
-  auto got = as.verbs->enter(ask, within(patience));
+  auto got = as.verbs->enter(ask, call_within(patience));
   if (!got) return std::move(got).error();
   if (got->what != entered::kind::granted) return error{errc::busy, "not granted"};
   return got->granted;
@@ -39,7 +33,7 @@ class etcd_contract : public etcd_faults {
   static renewal::verdict renewed(raw_client& as, const grant& held) {
     renewal one;
     one.held = &held;
-    if (!as.verbs->renew({&one, 1}, within(patience))) return renewal::verdict::unknown;
+    if (!as.verbs->renew({&one, 1}, call_within(patience))) return renewal::verdict::unknown;
     return one.answer;
   }
   std::vector<std::shared_ptr<std::string>> names_;  // grants point into them
@@ -59,7 +53,7 @@ TEST_F(etcd_contract, validity_counts_by_the_clock_that_counts_suspend) {
   const auto end = std::chrono::steady_clock::now() + 6s;
   while (std::chrono::steady_clock::now() < end) {
     const auto asked = time.now();
-    ASSERT_TRUE(is_ok(a.verbs->renew({&one, 1}, within(patience))));
+    ASSERT_TRUE(is_ok(a.verbs->renew({&one, 1}, call_within(patience))));
     ASSERT_EQ(one.answer, renewal::verdict::held) << "the session is kept for longer than its ttl";
     EXPECT_GE(one.valid_from + 4s, asked);
     EXPECT_LE(one.valid_from, time.now());
@@ -67,7 +61,7 @@ TEST_F(etcd_contract, validity_counts_by_the_clock_that_counts_suspend) {
   }
   server.stop();
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_FALSE(is_ok(a.verbs->renew({&one, 1}, within(300ms))))
+  EXPECT_FALSE(is_ok(a.verbs->renew({&one, 1}, call_within(300ms))))
       << "call.deadline is steady_clock's";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1300ms);
   server.resume();
@@ -80,20 +74,20 @@ TEST_F(etcd_contract, downgrade_is_idempotent_and_settle_knows_the_mode) {
   const auto held = take(a, ask);
   ASSERT_TRUE(is_ok(held));
   for (int i = 0; i < 2; ++i) {
-    const auto shrunk = a.verbs->downgrade(*held, lock_mode::shared, within(patience));
+    const auto shrunk = a.verbs->downgrade(*held, lock_mode::shared, call_within(patience));
     ASSERT_TRUE(is_ok(shrunk));
     EXPECT_EQ(shrunk->mode, lock_mode::shared);
     EXPECT_EQ(shrunk->weight, 1U);
     EXPECT_EQ(shrunk->token, held->token);
   }
-  const auto found = a.verbs->settle(ask, within(patience));
+  const auto found = a.verbs->settle(ask, call_within(patience));
   ASSERT_TRUE(is_ok(found));
   ASSERT_EQ(found->what, entered::kind::granted);
   EXPECT_EQ(found->granted.mode, lock_mode::shared);
   EXPECT_EQ(found->granted.weight, 1U);
-  ASSERT_TRUE(is_ok(a.verbs->release(found->granted, within(patience))));
-  EXPECT_TRUE(
-      fails_with(a.verbs->downgrade(*held, lock_mode::shared, within(patience)), errc::not_held));
+  ASSERT_TRUE(is_ok(a.verbs->release(found->granted, call_within(patience))));
+  EXPECT_TRUE(fails_with(a.verbs->downgrade(*held, lock_mode::shared, call_within(patience)),
+                         errc::not_held));
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
 
@@ -118,22 +112,22 @@ TEST_F(etcd_contract, left_upgrade_leaves_what_it_replaced) {
     }
     auto ask = a.ask("stock");
     ask.replaces = &*base;
-    const auto in = a.verbs->enter(ask, within(patience));
+    const auto in = a.verbs->enter(ask, call_within(patience));
     ASSERT_TRUE(is_ok(in));
     ASSERT_EQ(in->what, granted ? entered::kind::granted : entered::kind::waiting);
     ticket place{ask.name, ask.owner};
     place.replacing = true;
-    ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
-    const auto found = a.verbs->settle(ask, within(patience));
+    ASSERT_TRUE(is_ok(a.verbs->leave(place, call_within(patience))));
+    const auto found = a.verbs->settle(ask, call_within(patience));
     ASSERT_TRUE(is_ok(found));
     EXPECT_EQ(found->what, entered::kind::busy);
     EXPECT_EQ(renewed(a, *base), renewal::verdict::held);
     if (reader) {
-      EXPECT_TRUE(is_ok(b.verbs->release(*reader, within(patience))));
+      EXPECT_TRUE(is_ok(b.verbs->release(*reader, call_within(patience))));
     }
     EXPECT_EQ(entries(server, "stock").size(), 1U);
   }
-  EXPECT_TRUE(is_ok(a.verbs->release(*base, within(patience))));
+  EXPECT_TRUE(is_ok(a.verbs->release(*base, call_within(patience))));
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
 
@@ -152,12 +146,12 @@ TEST_F(etcd_contract, upgrade_of_what_is_gone_leaves_no_place) {
   ASSERT_TRUE(is_ok(base) && is_ok(reader));
   auto ask = a.ask("stock");
   ask.replaces = &*base;
-  const auto in = a.verbs->enter(ask, within(patience));
+  const auto in = a.verbs->enter(ask, call_within(patience));
   ASSERT_TRUE(is_ok(in));
   ASSERT_EQ(in->what, entered::kind::waiting);
   server.erase(entries(server, "stock").at(0).key);
-  EXPECT_TRUE(fails_with(a.verbs->enter(ask, within(patience)), errc::not_held));
-  EXPECT_TRUE(is_ok(b.verbs->release(*reader, within(patience))));
+  EXPECT_TRUE(fails_with(a.verbs->enter(ask, call_within(patience)), errc::not_held));
+  EXPECT_TRUE(is_ok(b.verbs->release(*reader, call_within(patience))));
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
 
@@ -175,7 +169,7 @@ TEST_F(etcd_contract, renew_tells_each_grant_apart) {
   for (const auto i : {0U, 120U, 249U}) server.erase(entries(server, *names_[i]).at(0).key);
   std::vector<renewal> batch(held.size());
   for (std::size_t i = 0; i < held.size(); ++i) batch[i].held = &held[i];
-  ASSERT_TRUE(is_ok(a.verbs->renew(batch, within(patience))));
+  ASSERT_TRUE(is_ok(a.verbs->renew(batch, call_within(patience))));
   for (std::size_t i = 0; i < held.size(); ++i)
     EXPECT_EQ(batch[i].answer,
               i == 0 || i == 120 || i == 249 ? renewal::verdict::lost : renewal::verdict::held)
@@ -189,13 +183,13 @@ TEST_F(etcd_contract, deadline_counts_for_those_who_were_not_sent_yet) {
   auto a = open(server.url(), 1);
   ASSERT_TRUE(is_ok(take(a, a.ask("warm"))));
   server.stop();
-  const auto later = within(15s);
+  const auto later = call_within(15s);
   std::deque<promised<entered>> crowd;
   std::deque<request> asks;
   for (int i = 0; i < 300; ++i)
     a.verbs->start_enter(asks.emplace_back(a.ask("stock")), later, crowd.emplace_back());
   std::stop_source stop;
-  auto soon = within(200ms), stopped = within(15s);
+  auto soon = call_within(200ms), stopped = call_within(15s);
   stopped.stop = stop.get_token();
   const auto one = a.ask("shelf"), other = a.ask("shelf");
   promised<entered> in_time, told;
@@ -236,7 +230,7 @@ TEST_F(etcd_contract, losses_of_a_session_are_told_together) {
     ask.name = name;
     ask.owner = {id, i + 1};
     ask.ttl = 1min;
-    ASSERT_TRUE(is_ok(engine->enter(ask, within(patience))));
+    ASSERT_TRUE(is_ok(engine->enter(ask, call_within(patience))));
   }
   std::this_thread::sleep_for(500ms);  // all of them are watched by now
   server.revoke(entries(server, "item-0").at(0).lease);

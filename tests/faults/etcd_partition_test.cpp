@@ -16,7 +16,7 @@ class etcd_partition : public etcd_faults {
   void SetUp() override {
     etcd_faults::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    if (const auto network = network_lab::available(); !network) GTEST_SKIP() << network.why;
+    if (const auto lab = network_lab::available(); !lab) GTEST_SKIP() << lab.why;
   }
 };
 

@@ -62,7 +62,7 @@ TEST_F(mysql_deadlines, every_verb_returns_in_time_when_the_server_stands_still)
   server.stop();
   // The server would take for ever; the rest is for a busy machine.
   for (const auto& named : verbs)
-    EXPECT_LT(time_of([&] { named.second(within(300ms)); }), 300ms + 2s) << named.first;
+    EXPECT_LT(time_of([&] { named.second(call_within(300ms)); }), 300ms + 2s) << named.first;
   server.resume();
 }
 
@@ -116,8 +116,8 @@ TEST_F(mysql_deadlines, mute_connections_cost_one_call_and_not_one_each) {
   network.heal();
   for (auto& waiter : crowd) ASSERT_TRUE(is_ok(waiter.get()));
   network.strand();
-  EXPECT_FALSE(a.verbs->inspect("stock", within(300ms)));
-  EXPECT_TRUE(is_ok(a.verbs->inspect("stock", within(2s))))
+  EXPECT_FALSE(a.verbs->inspect("stock", call_within(300ms)));
+  EXPECT_TRUE(is_ok(a.verbs->inspect("stock", call_within(2s))))
       << "the second asks on a new connection";
   EXPECT_LT(time_of([&] { a.verbs.reset(); }), 2s) << "and so does the client that closes";
 }

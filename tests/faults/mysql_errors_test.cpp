@@ -278,7 +278,7 @@ TEST_F(mysql_errors, owner_that_is_settled_as_nothing_is_watched_for_no_more) {
   promised<progress> done;
   auto place = queued->waiting;
   place.recheck_at = steady_time::max();
-  const auto limits = within(2s);
+  const auto limits = call_within(2s);
   a.verbs->start_await(place, limits, done);
   const auto before = server.statements();
   EXPECT_TRUE(is_ok(done.get()));

@@ -33,7 +33,7 @@ class mysql_ghosts : public mysql_faults {
   void with_request_kept(const Ask& ask) {
     const auto before = net_->bytes(fault_proxy::requests);
     net_->strand();
-    const auto outcome = ask(within(300ms));
+    const auto outcome = ask(call_within(300ms));
     ASSERT_FALSE(outcome);
     ASSERT_FALSE(outcome.error().is_not_done()) << outcome.error().message();
     ASSERT_GT(net_->bytes(fault_proxy::requests), before);
@@ -84,14 +84,14 @@ TEST_F(mysql_ghosts, request_for_several_takes_none_of_them_later) {
     const std::vector<request> asks{a_->ask("left"), a_->ask("right")};
     const auto before = net_->bytes(fault_proxy::requests);
     net_->delay(fault_proxy::replies, 20ms);
-    auto answer =
-        std::async(std::launch::async, [&] { return a_->verbs->enter_all(asks, within(700ms)); });
+    auto answer = std::async(std::launch::async,
+                             [&] { return a_->verbs->enter_all(asks, call_within(700ms)); });
     wait_until([&] { return net_->bytes(fault_proxy::requests) >= before + sent; }, 700ms);
     net_->strand();
     const auto outcome = answer.get();
     net_->delay(fault_proxy::replies, 0ns);
     for (const auto& ask : asks) {
-      auto settled = a_->verbs->settle(ask, within(300ms));
+      auto settled = a_->verbs->settle(ask, call_within(300ms));
       if (!settled) settled = a_->verbs->settle(ask, soon());  // the first was stranded, too
       ASSERT_TRUE(is_ok(settled));
       EXPECT_EQ(settled->what == entered::kind::granted, outcome.has_value()) << sent;
@@ -122,7 +122,7 @@ TEST_F(mysql_ghosts, transaction_whose_end_is_not_delivered_keeps_no_rows) {
   const auto all = net_->bytes(fault_proxy::requests) - begin;
   constexpr std::size_t length_of_rollback = 4 + 1 + 8;
   net_->delay(fault_proxy::replies, 150ms);
-  auto trying = std::async(std::launch::async, [&] { try_both(within(3s)); });
+  auto trying = std::async(std::launch::async, [&] { try_both(call_within(3s)); });
   const auto last = begin + all + all - length_of_rollback;
   ASSERT_TRUE(wait_until([&] { return net_->bytes(fault_proxy::requests) >= last; }));
   ASSERT_EQ(net_->bytes(fault_proxy::requests), last) << "all but the last";
@@ -131,7 +131,7 @@ TEST_F(mysql_ghosts, transaction_whose_end_is_not_delivered_keeps_no_rows) {
   net_->delay(fault_proxy::replies, 0ns);
   const auto ask = a_->ask("left");
   ASSERT_EQ(a_->verbs->settle(ask, soon()).value().what, entered::kind::busy);
-  EXPECT_TRUE(is_ok(b.verbs->enter(b.ask("left"), within(1s))));
+  EXPECT_TRUE(is_ok(b.verbs->enter(b.ask("left"), call_within(1s))));
   deliver();
 }
 

@@ -13,12 +13,7 @@ inline raw_client raw_mysql(const std::string& url, std::uint64_t number,
   return raw_client{engines::mysql::make_engine, url, time, number};
 }
 
-inline call within(nanoseconds length) {
-  call out;
-  out.deadline = std::chrono::steady_clock::now() + length;
-  return out;
-}
-inline call soon() { return within(patience); }
+inline call soon() { return call_within(patience); }
 
 inline grant enter(raw_client& by, std::string_view name, nanoseconds ttl) {
   auto ask = by.ask(name);

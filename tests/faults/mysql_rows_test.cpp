@@ -275,7 +275,7 @@ TEST_F(mysql_rows, name_that_was_watched_is_as_it_was) {
     return server.sql("SELECT more FROM holdfast_lock WHERE name='idle'");
   };
   promised<void> done;
-  auto limits = within(1s);
+  auto limits = call_within(1s);
   a.verbs->start_watch(watch_kind::lock, "idle", 0, limits, done);
   ASSERT_TRUE(wait_until([&] { return counted() == "1"; }));
   const auto listed = a.verbs->list("", 1, soon());

@@ -17,7 +17,7 @@
 namespace holdfast::testing {
 namespace {
 
-class network : public ::testing::Test {
+class network_of_a_test : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const auto lab = network_lab::available(); !lab) GTEST_SKIP() << lab.why;
@@ -53,7 +53,7 @@ std::string interfaces() {
   return names.str();
 }
 
-TEST_F(network, cut_place_hears_nobody_until_it_is_joined) {
+TEST_F(network_of_a_test, cut_place_hears_nobody_until_it_is_joined) {
   network_lab lab{3};
   for (const std::size_t other : {std::size_t{1}, network_lab::hub})
     EXPECT_TRUE(hears(lab, 0, other) && hears(lab, other, 0));
@@ -68,7 +68,7 @@ TEST_F(network, cut_place_hears_nobody_until_it_is_joined) {
   EXPECT_TRUE(hears(lab, 0, 1) && hears(lab, 1, 0));
 }
 
-TEST_F(network, separated_places_hear_everybody_else) {
+TEST_F(network_of_a_test, separated_places_hear_everybody_else) {
   network_lab lab{3};
   EXPECT_TRUE(hears(lab, 0, 1));
   lab.separate(0, 1);
@@ -80,7 +80,7 @@ TEST_F(network, separated_places_hear_everybody_else) {
   EXPECT_TRUE(hears(lab, 0, 1) && hears(lab, 1, 0));
 }
 
-TEST_F(network, machine_sees_nothing_of_it) {
+TEST_F(network_of_a_test, machine_sees_nothing_of_it) {
   const auto before = interfaces();
   network_lab lab{2};
   EXPECT_EQ(interfaces(), before);

@@ -15,8 +15,6 @@
 namespace holdfast::testing {
 using network = fault_proxy;
 
-inline call within(nanoseconds length) { return {std::chrono::steady_clock::now() + length, {}}; }
-
 inline bool is_valid(const raw_client& by, const grant& held) {
   return std::chrono::steady_clock::now() < by.believed_until(held);
 }
@@ -47,7 +45,7 @@ class redis_contract : public redis_faults {
     return take(by, asked(by, name, mode));
   }
   static grant take(raw_client& by, const request& ask) {
-    const auto got = by.verbs->enter(ask, within(patience));
+    const auto got = by.verbs->enter(ask, call_within(patience));
     EXPECT_TRUE(is_ok(got));
     EXPECT_EQ(got->what, entered::kind::granted);
     return got->granted;
@@ -62,26 +60,28 @@ class redis_contract : public redis_faults {
     return out;
   }
   static ticket queue(raw_client& by, const request& ask) {
-    const auto got = by.verbs->enter(ask, within(patience));
+    const auto got = by.verbs->enter(ask, call_within(patience));
     EXPECT_TRUE(is_ok(got));
     EXPECT_EQ(got->what, entered::kind::waiting);
     return got->waiting;
   }
   static entered::kind fate(raw_client& by, const request& ask) {
-    const auto got = by.verbs->settle(ask, within(patience));
+    const auto got = by.verbs->settle(ask, call_within(patience));
     EXPECT_TRUE(is_ok(got));
     return got->what;
   }
   static renewal renewed(raw_client& by, const grant& held) {
     renewal asked_about;
     asked_about.held = &held;
-    EXPECT_TRUE(is_ok(by.verbs->renew({&asked_about, 1}, within(patience))));
+    EXPECT_TRUE(is_ok(by.verbs->renew({&asked_about, 1}, call_within(patience))));
     return asked_about;
   }
   // All that has been sent to its channel so far has been heard.
-  static void hear(raw_client& by) { EXPECT_TRUE(is_ok(by.verbs->renew({}, within(patience)))); }
+  static void hear(raw_client& by) {
+    EXPECT_TRUE(is_ok(by.verbs->renew({}, call_within(patience))));
+  }
   std::size_t holders(raw_client& by, std::string_view name) {
-    return by.verbs->inspect(name, within(patience)).value().holders.size();
+    return by.verbs->inspect(name, call_within(patience)).value().holders.size();
   }
 
   redis_server server_;

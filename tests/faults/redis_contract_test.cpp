@@ -24,14 +24,15 @@ TEST_F(redis_contract, grant_message_of_an_earlier_attempt_is_not_believed) {
   redis("PUBLISH", channel, old);
   hear(a);
   const auto place = queue(a, ask);
-  const auto unread = a.verbs->await(place, within(100ms));
+  const auto unread = a.verbs->await(place, call_within(100ms));
   ASSERT_TRUE(is_ok(unread));
   EXPECT_FALSE(unread->is_granted) << "it came before the answer that we wait";
-  auto late = std::async(std::launch::async, [&] { return a.verbs->await(place, within(300ms)); });
+  auto late =
+      std::async(std::launch::async, [&] { return a.verbs->await(place, call_within(300ms)); });
   EXPECT_TRUE(stays_true([&] { return redis("PUBLISH", channel, old) == "1"; }, 100ms));
   EXPECT_FALSE(late.get()->is_granted) << "it came while we waited";
-  ASSERT_TRUE(is_ok(b.verbs->release(theirs, within(patience))));
-  const auto won = a.verbs->await(place, within(patience));
+  ASSERT_TRUE(is_ok(b.verbs->release(theirs, call_within(patience))));
+  const auto won = a.verbs->await(place, call_within(patience));
   ASSERT_TRUE(is_ok(won));
   EXPECT_TRUE(won->is_granted) << "the true message is heard";
   EXPECT_GT(won->granted.token, theirs.token);
@@ -46,7 +47,7 @@ TEST_F(redis_contract, new_connection_does_not_revive_what_the_old_one_has_lost)
   auto a = raw(redis_url(net, "grace=300ms"), 1), b = raw(2), c = raw(3);
   const auto first = take(b, "stock");
   const auto place = queue(a, asked(a, "stock", lock_mode::exclusive));
-  ASSERT_TRUE(is_ok(b.verbs->release(first, within(patience))));
+  ASSERT_TRUE(is_ok(b.verbs->release(first, call_within(patience))));
   ASSERT_EQ(holders(b, "stock"), 1U);
   hear(a);
   net.refuse();
@@ -54,15 +55,15 @@ TEST_F(redis_contract, new_connection_does_not_revive_what_the_old_one_has_lost)
   ASSERT_NE(redis("CLIENT", "KILL", "TYPE", "pubsub"), "0");
   const auto ask = asked(c, "stock", lock_mode::exclusive);
   ASSERT_TRUE(wait_until([&] {
-    const auto got = c.verbs->enter(ask, within(patience));
+    const auto got = c.verbs->enter(ask, call_within(patience));
     return got && got->what == entered::kind::granted;
   })) << "the store takes it from a client that is gone";
   net.refuse(false);
   ASSERT_TRUE(wait_until([&] {
-    const auto got = a.verbs->enter(a.ask("other"), within(patience));
+    const auto got = a.verbs->enter(a.ask("other"), call_within(patience));
     return got && got->what == entered::kind::granted && is_valid(a, got->granted);
   })) << "it lives again";
-  const auto late = a.verbs->await(place, within(100ms));
+  const auto late = a.verbs->await(place, call_within(100ms));
   ASSERT_TRUE(is_ok(late));
   EXPECT_FALSE(late->is_granted && is_valid(a, late->granted)) << "two holders";
 }
@@ -90,7 +91,7 @@ TEST_F(redis_contract, renewal_that_is_asked_for_is_proof) {
   auto a = raw(1), b = raw(2);
   const auto held = take(a, "stock");
   EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
-  ASSERT_EQ(b.verbs->revoke("stock", within(patience)).value(), 1U);
+  ASSERT_EQ(b.verbs->revoke("stock", call_within(patience)).value(), 1U);
   EXPECT_EQ(renewed(a, held).answer, renewal::verdict::lost);
   take(b, "stock");
   EXPECT_EQ(renewed(a, held).answer, renewal::verdict::lost);
@@ -104,7 +105,7 @@ TEST_F(redis_contract, damaged_lock_costs_the_others_no_renewal) {
   std::array<renewal, 2> both;
   both[0].held = &broken;
   both[1].held = &sound;
-  ASSERT_TRUE(is_ok(a.verbs->renew(both, within(patience))));
+  ASSERT_TRUE(is_ok(a.verbs->renew(both, call_within(patience))));
   EXPECT_EQ(both[0].answer, renewal::verdict::unknown);
   EXPECT_EQ(both[1].answer, renewal::verdict::held);
 }
@@ -119,7 +120,7 @@ TEST_F(redis_contract, many_grants_are_renewed_in_several_scripts) {
   std::vector<renewal> batch(held.size());
   for (std::size_t i = 0; i < held.size(); ++i) batch[i].held = &held[i];
   redis("SCRIPT", "FLUSH");
-  ASSERT_TRUE(is_ok(a.verbs->renew(batch, within(patience))));
+  ASSERT_TRUE(is_ok(a.verbs->renew(batch, call_within(patience))));
   for (std::size_t i = 0; i < batch.size(); ++i)
     EXPECT_EQ(batch[i].answer, i == 300 ? renewal::verdict::lost : renewal::verdict::held) << i;
 }
@@ -144,19 +145,19 @@ TEST_F(redis_contract, belief_never_outlives_the_store) {
     behind.ttl = ttl;
     const auto place = queue(b, behind);
     check(held, renewed(a, held).valid_from, "renewed");
-    held = a.verbs->settle(ask, within(patience)).value().granted;
+    held = a.verbs->settle(ask, call_within(patience)).value().granted;
     check(held, held.valid_from, "settled");
-    held = a.verbs->enter(ask, within(patience)).value().granted;
+    held = a.verbs->enter(ask, call_within(patience)).value().granted;
     check(held, held.valid_from, "asked again");
-    held = a.verbs->downgrade(held, lock_mode::upgradeable, within(patience)).value();
+    held = a.verbs->downgrade(held, lock_mode::upgradeable, call_within(patience)).value();
     check(held, held.valid_from, "downgraded");
     check(held, renewed(a, held).valid_from, "renewed after that");
-    ASSERT_TRUE(is_ok(a.verbs->release(held, within(patience))));
-    const auto won = b.verbs->await(place, within(patience));
+    ASSERT_TRUE(is_ok(a.verbs->release(held, call_within(patience))));
+    const auto won = b.verbs->await(place, call_within(patience));
     ASSERT_TRUE(is_ok(won));
     ASSERT_TRUE(won->is_granted);
     check(won->granted, won->granted.valid_from, "told");
-    ASSERT_TRUE(is_ok(b.verbs->release(won->granted, within(patience))));
+    ASSERT_TRUE(is_ok(b.verbs->release(won->granted, call_within(patience))));
   }
 }
 
@@ -165,10 +166,10 @@ TEST_F(redis_contract, belief_never_outlives_the_store) {
 TEST_F(redis_contract, upgrade_of_what_is_gone_says_so) {
   auto a = raw(1), b = raw(2);
   const auto held = take(a, "stock", lock_mode::upgradeable);
-  ASSERT_EQ(b.verbs->revoke("stock", within(patience)).value(), 1U);
+  ASSERT_EQ(b.verbs->revoke("stock", call_within(patience)).value(), 1U);
   auto ask = asked(a, "stock", lock_mode::exclusive);
   ask.replaces = &held;
-  const auto refused = a.verbs->enter(ask, within(patience));
+  const auto refused = a.verbs->enter(ask, call_within(patience));
   EXPECT_TRUE(refuses(refused, errc::not_held, "stock", server_.url(), ""));
 }
 
@@ -180,7 +181,7 @@ TEST_F(redis_contract, leaving_an_upgrade_leaves_what_it_replaces) {
   ask.replaces = &held;
   auto place = queue(a, ask);
   place.replacing = true;
-  ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, call_within(patience))));
   EXPECT_EQ(fate(a, ask), entered::kind::busy);
   EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
 
@@ -188,8 +189,8 @@ TEST_F(redis_contract, leaving_an_upgrade_leaves_what_it_replaces) {
   again.replaces = &held;
   place = queue(a, again);
   place.replacing = true;
-  ASSERT_TRUE(is_ok(b.verbs->release(reader, within(patience)))) << "now it is granted";
-  ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+  ASSERT_TRUE(is_ok(b.verbs->release(reader, call_within(patience)))) << "now it is granted";
+  ASSERT_TRUE(is_ok(a.verbs->leave(place, call_within(patience))));
   EXPECT_EQ(fate(a, again), entered::kind::granted) << "a grant is not given up by leaving";
   EXPECT_EQ(holders(b, "stock"), 1U);
 }
@@ -198,7 +199,7 @@ TEST_F(redis_contract, downgrade_may_be_repeated) {
   auto a = raw(1), b = raw(2);
   const auto held = take(a, "stock");
   for (int i = 0; i < 3; ++i) {
-    const auto reads = a.verbs->downgrade(held, lock_mode::shared, within(patience));
+    const auto reads = a.verbs->downgrade(held, lock_mode::shared, call_within(patience));
     ASSERT_TRUE(is_ok(reads));
     EXPECT_EQ(reads->token, held.token);
     EXPECT_EQ(reads->mode, lock_mode::shared);
@@ -207,9 +208,9 @@ TEST_F(redis_contract, downgrade_may_be_repeated) {
   EXPECT_EQ(holders(b, "stock"), 2U);
   const auto writer = asked(b, "stock", lock_mode::exclusive);
   queue(b, writer);
-  ASSERT_EQ(b.verbs->revoke("stock", within(patience)).value(), 2U);
-  EXPECT_TRUE(
-      fails_with(a.verbs->downgrade(held, lock_mode::shared, within(patience)), errc::not_held));
+  ASSERT_EQ(b.verbs->revoke("stock", call_within(patience)).value(), 2U);
+  EXPECT_TRUE(fails_with(a.verbs->downgrade(held, lock_mode::shared, call_within(patience)),
+                         errc::not_held));
 }
 
 // ---- hands that are not the owner's
@@ -222,25 +223,25 @@ TEST_F(redis_contract, nobody_but_the_owner_ends_or_changes_a_grant) {
     if (!alone) queue(b, waiting);  // the full form
     const auto before = redis("GET", "hf:l:stock");
     const auto forged = of_unknown_owner(b, "stock", lock_mode::exclusive);
-    EXPECT_TRUE(fails_with(b.verbs->release(forged, within(patience)), errc::not_held));
+    EXPECT_TRUE(fails_with(b.verbs->release(forged, call_within(patience)), errc::not_held));
     promised<void> later;
-    const auto limits = within(patience);
+    const auto limits = call_within(patience);
     b.verbs->start_release(forged, limits, later);
     EXPECT_TRUE(fails_with(later.get(), errc::not_held));
-    EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, within(patience))));
+    EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, call_within(patience))));
     EXPECT_EQ(renewed(b, forged).answer, renewal::verdict::lost);
     EXPECT_EQ(redis("GET", "hf:l:stock"), before) << (alone ? "compact" : "full");
-    EXPECT_TRUE(fails_with(b.verbs->downgrade(forged, lock_mode::shared, within(patience)),
+    EXPECT_TRUE(fails_with(b.verbs->downgrade(forged, lock_mode::shared, call_within(patience)),
                            errc::not_held));
     EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
     auto upgrade = asked(b, "stock", lock_mode::exclusive);
     upgrade.replaces = &forged;
-    EXPECT_TRUE(fails_with(b.verbs->enter(upgrade, within(patience)), errc::not_held));
+    EXPECT_TRUE(fails_with(b.verbs->enter(upgrade, call_within(patience)), errc::not_held));
     EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
     if (!alone) {
-      ASSERT_TRUE(is_ok(b.verbs->leave({"stock", waiting.owner}, within(patience))));
+      ASSERT_TRUE(is_ok(b.verbs->leave({"stock", waiting.owner}, call_within(patience))));
     }
-    EXPECT_TRUE(is_ok(a.verbs->release(held, within(patience))));
+    EXPECT_TRUE(is_ok(a.verbs->release(held, call_within(patience))));
   }
 }
 
@@ -248,11 +249,11 @@ TEST_P(redis_layout_contract, nobody_but_the_owner_ends_a_grant) {
   auto a = open(1), b = open(2);
   const auto held = take(a, ask(a));
   const auto forged = of_unknown_owner(b, "stock", GetParam().mode);
-  EXPECT_TRUE(fails_with(b.verbs->release(forged, within(patience)), errc::not_held));
+  EXPECT_TRUE(fails_with(b.verbs->release(forged, call_within(patience)), errc::not_held));
   EXPECT_EQ(renewed(b, forged).answer, renewal::verdict::lost);
-  EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, within(patience))));
+  EXPECT_TRUE(is_ok(b.verbs->leave({forged.name, forged.owner}, call_within(patience))));
   EXPECT_EQ(renewed(a, held).answer, renewal::verdict::held);
-  EXPECT_TRUE(is_ok(a.verbs->release(held, within(patience))));
+  EXPECT_TRUE(is_ok(a.verbs->release(held, call_within(patience))));
 }
 
 // ---- requests that are delivered late
@@ -262,10 +263,10 @@ TEST_P(redis_layout_contract, nobody_but_the_owner_ends_a_grant) {
 TEST_P(redis_layout_contract, request_delivered_after_it_was_settled_has_no_effect) {
   network net{server_.port()};
   auto a = raw(redis_url(net, GetParam().options + "&connections=1"), 1), twin = open(1);
-  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), within(patience)))) << "connected";
+  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), call_within(patience)))) << "connected";
   const auto lost = ask(a);
   net.hold(network::requests);
-  const auto in_doubt = a.verbs->enter(lost, within(200ms));
+  const auto in_doubt = a.verbs->enter(lost, call_within(200ms));
   ASSERT_FALSE(in_doubt);
   ASSERT_FALSE(in_doubt.error().is_not_done()) << in_doubt.error().message();
   EXPECT_EQ(fate(twin, lost), entered::kind::busy);
@@ -280,23 +281,23 @@ TEST_P(redis_layout_contract, request_delivered_after_it_was_settled_has_no_effe
 TEST_P(redis_layout_contract, copy_delivered_after_the_end_has_no_effect) {
   network net{server_.port()};
   auto a = raw(redis_url(net, GetParam().options + "&connections=1"), 1), twin = open(1);
-  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), within(patience)))) << "connected";
+  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), call_within(patience)))) << "connected";
   for (const bool leaves : {true, false}) {
     const auto lost = ask(a);
     net.delay(network::replies, 400ms);
-    ASSERT_FALSE(a.verbs->enter(lost, within(100ms)));
+    ASSERT_FALSE(a.verbs->enter(lost, call_within(100ms)));
     net.heal();
-    const auto held = a.verbs->enter(lost, within(patience));
+    const auto held = a.verbs->enter(lost, call_within(patience));
     ASSERT_TRUE(is_ok(held));
     ASSERT_EQ(held->what, entered::kind::granted);
     if (leaves) {
       ticket place{lost.name, lost.owner};
       place.handle = lost.mode == lock_mode::permits ? 1 : 0;
-      ASSERT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+      ASSERT_TRUE(is_ok(a.verbs->leave(place, call_within(patience))));
     } else {
-      ASSERT_TRUE(is_ok(a.verbs->release(held->granted, within(patience))));
+      ASSERT_TRUE(is_ok(a.verbs->release(held->granted, call_within(patience))));
     }
-    EXPECT_FALSE(twin.verbs->enter(lost, within(patience))) << "the late copy";
+    EXPECT_FALSE(twin.verbs->enter(lost, call_within(patience))) << "the late copy";
     EXPECT_EQ(holders(twin, "stock"), 0U) << (leaves ? "left" : "released");
   }
 }
@@ -308,7 +309,7 @@ TEST_F(redis_contract, late_request_for_several_has_no_effect) {
   auto a = raw(1), twin = raw(1);
   const std::array asks{a.ask("left"), a.ask("right")};
   EXPECT_EQ(fate(a, asks[1]), entered::kind::busy);
-  EXPECT_FALSE(twin.verbs->enter_all(asks, within(patience)));
+  EXPECT_FALSE(twin.verbs->enter_all(asks, call_within(patience)));
   EXPECT_EQ(holders(a, "left") + holders(a, "right"), 0U);
 }
 
@@ -365,7 +366,7 @@ TEST_F(redis_contract, refused_renewal_of_one_costs_the_others_nothing) {
 TEST_F(redis_contract, what_the_server_refused_is_certain) {
   auto a = raw(1);
   const auto refused = [&](std::string_view name) {
-    const auto got = a.verbs->enter(a.ask(name), within(patience));
+    const auto got = a.verbs->enter(a.ask(name), call_within(patience));
     return !got && got.error().is_not_done();
   };
   redis("HSET", "hf:l:cart", "apples", "3");
@@ -388,7 +389,7 @@ TEST_F(redis_contract, verbs_come_back_at_their_deadline_whatever_the_server_doe
   server_.stop();
   const auto took = [](const auto& verb) {
     const auto begin = std::chrono::steady_clock::now();
-    EXPECT_FALSE(verb(within(300ms)));
+    EXPECT_FALSE(verb(call_within(300ms)));
     return std::chrono::steady_clock::now() - begin;
   };
   auto& store = *a.verbs;
@@ -419,12 +420,12 @@ TEST_F(redis_contract, silent_connections_are_given_up_together) {
   take(a, "warm");
   net.drop(network::requests);
   for (const auto* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
-    EXPECT_FALSE(a.verbs->inspect(name, within(50ms)));
-  EXPECT_FALSE(a.verbs->renew({}, within(50ms))) << "the connection for messages";
+    EXPECT_FALSE(a.verbs->inspect(name, call_within(50ms)));
+  EXPECT_FALSE(a.verbs->renew({}, call_within(50ms))) << "the connection for messages";
   net.heal();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(wait_until([&] {
-    const auto got = a.verbs->enter(a.ask("stock"), within(3s));
+    const auto got = a.verbs->enter(a.ask("stock"), call_within(3s));
     return got && got->what == entered::kind::granted && is_valid(a, got->granted);
   }));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
@@ -437,19 +438,19 @@ TEST_F(redis_contract, silent_connection_does_not_use_up_a_long_call) {
   const auto before = net.bytes(network::requests);
   net.drop(network::requests);
   const auto begin = std::chrono::steady_clock::now();
-  auto answer =
-      std::async(std::launch::async, [&] { return a.verbs->enter(a.ask("stock"), within(20s)); });
+  auto answer = std::async(std::launch::async,
+                           [&] { return a.verbs->enter(a.ask("stock"), call_within(20s)); });
   ASSERT_TRUE(wait_until([&] { return net.bytes(network::requests) > before; }));
   net.heal();
   EXPECT_FALSE(answer.get()) << "it never arrived";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
-  EXPECT_TRUE(is_ok(a.verbs->enter(a.ask("stock"), within(2s)))) << "a new connection";
+  EXPECT_TRUE(is_ok(a.verbs->enter(a.ask("stock"), call_within(2s)))) << "a new connection";
 }
 
 TEST_F(redis_contract, watch_under_way_ends_with_its_engine) {
   for (const auto* options : {"grace=3s", "layout=setnx", "layout=redisson"}) {
     auto a = raw(1, options);
-    const call whole_day = within(24h);
+    const call whole_day = call_within(24h);
     std::vector<std::unique_ptr<promised<void>>> watches;
     for (int i = 0; i < 20; ++i) {
       watches.push_back(std::make_unique<promised<void>>());

@@ -36,7 +36,8 @@ TEST_F(redis_failover, messages_follow_the_commands) {
   ASSERT_TRUE(hears(server_, a));
   move_address();
   ASSERT_NE(redis("CLIENT", "KILL", "TYPE", "normal"), "0");
-  EXPECT_TRUE(wait_until([&] { return a.verbs->inspect("stock", within(patience)).has_value(); }));
+  EXPECT_TRUE(
+      wait_until([&] { return a.verbs->inspect("stock", call_within(patience)).has_value(); }));
   EXPECT_TRUE(wait_until([&] { return hears(second_, a); }));
   EXPECT_FALSE(hears(server_, a));
 }
@@ -50,7 +51,7 @@ TEST_F(redis_failover, commands_follow_the_messages) {
   ASSERT_TRUE(wait_until([&] { return hears(second_, a); }));
   for (const auto* name : {"i", "j", "k", "l", "m", "n", "o", "p"}) {
     EXPECT_TRUE(wait_until([&] {
-      const auto got = a.verbs->enter(a.ask(name), within(patience));
+      const auto got = a.verbs->enter(a.ask(name), call_within(patience));
       return is_locked(second_, name);
     })) << name;
   }
@@ -78,10 +79,10 @@ TEST_F(redis_failover, replica_proves_no_presence) {
   ASSERT_TRUE(is_synced());
   auto a = raw(1);
   take(a, "stock");
-  ASSERT_TRUE(is_ok(a.verbs->renew({}, within(patience))));
+  ASSERT_TRUE(is_ok(a.verbs->renew({}, call_within(patience))));
   redis_command(second_, {"REPLICAOF", "NO", "ONE"});
   redis("REPLICAOF", "127.0.0.1", std::to_string(second_.port()));
-  EXPECT_TRUE(fails_with(a.verbs->renew({}, within(patience)), errc::unavailable));
+  EXPECT_TRUE(fails_with(a.verbs->renew({}, call_within(patience)), errc::unavailable));
 }
 
 }  // namespace

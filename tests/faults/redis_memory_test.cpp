@@ -14,36 +14,36 @@ TEST_P(redis_memory, settling_needs_none) {
   auto a = open(1), twin = open(1);
   const auto lost = ask(a);
   be_full();
-  const auto settled = a.verbs->settle(lost, within(patience));
+  const auto settled = a.verbs->settle(lost, call_within(patience));
   ASSERT_TRUE(is_ok(settled));
   EXPECT_EQ(settled->what, entered::kind::busy);
   be_full(false);
-  EXPECT_FALSE(twin.verbs->enter(lost, within(patience))) << "the late request";
+  EXPECT_FALSE(twin.verbs->enter(lost, call_within(patience))) << "the late request";
   EXPECT_EQ(holders(twin, "stock"), 0U);
 }
 
 TEST_P(redis_memory, ending_an_owner_in_doubt_needs_none) {
   network net{server_.port()};
   auto a = raw(redis_url(net, GetParam().options + "&connections=1"), 1), twin = open(1);
-  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), within(patience)))) << "connected";
+  ASSERT_TRUE(is_ok(a.verbs->release(take(a, ask(a)), call_within(patience)))) << "connected";
   for (const bool leaves : {true, false}) {
     const auto lost = ask(a);
     net.delay(network::replies, 400ms);
-    ASSERT_FALSE(a.verbs->enter(lost, within(100ms)));
+    ASSERT_FALSE(a.verbs->enter(lost, call_within(100ms)));
     net.heal();
-    const auto held = a.verbs->enter(lost, within(patience));
+    const auto held = a.verbs->enter(lost, call_within(patience));
     ASSERT_TRUE(is_ok(held));
     ASSERT_EQ(held->what, entered::kind::granted);
     be_full();
     if (leaves) {
       ticket place{lost.name, lost.owner};
       place.handle = lost.mode == lock_mode::permits ? 1 : 0;
-      EXPECT_TRUE(is_ok(a.verbs->leave(place, within(patience))));
+      EXPECT_TRUE(is_ok(a.verbs->leave(place, call_within(patience))));
     } else {
-      EXPECT_TRUE(is_ok(a.verbs->release(held->granted, within(patience))));
+      EXPECT_TRUE(is_ok(a.verbs->release(held->granted, call_within(patience))));
     }
     be_full(false);
-    EXPECT_FALSE(twin.verbs->enter(lost, within(patience))) << "the late copy";
+    EXPECT_FALSE(twin.verbs->enter(lost, call_within(patience))) << "the late copy";
     EXPECT_EQ(holders(twin, "stock"), 0U) << (leaves ? "left" : "released");
   }
 }

@@ -32,7 +32,7 @@ TEST_F(redis_messages, end_of_a_grant_that_nobody_took_is_not_the_loss_of_the_ne
   const auto stays = take(b, one_of_two(b, 60s)), goes = take(b, one_of_two(b, 60s));
   const auto ask = one_of_two(a, 50ms);
   queue(a, ask);
-  ASSERT_TRUE(is_ok(b.verbs->release(goes, within(patience))));
+  ASSERT_TRUE(is_ok(b.verbs->release(goes, call_within(patience))));
   ASSERT_TRUE(wait_until([&] { return has_ended(ask.owner); })) << "let in, and over";
   auto again = ask;
   again.ttl = 60s;
@@ -67,8 +67,8 @@ TEST_F(redis_messages, grant_message_says_nothing_until_the_clock_of_its_server_
         std::chrono::system_clock::now().time_since_epoch());
     const auto message = fmt::format("g {} {} 60000 {} x {}", to_string(ask.owner),
                                      place.handle + 1000, now.count(), rw_capacity);
-    auto waiting =
-        std::async(std::launch::async, [&] { return a.verbs->await(place, within(patience)); });
+    auto waiting = std::async(std::launch::async,
+                              [&] { return a.verbs->await(place, call_within(patience)); });
     wait_until([&] {
       static_cast<void>(redis("PUBLISH", channel, message));
       return waiting.wait_for(10ms) == std::future_status::ready;
@@ -79,7 +79,7 @@ TEST_F(redis_messages, grant_message_says_nothing_until_the_clock_of_its_server_
   ASSERT_NE(redis("CLIENT", "KILL", "TYPE", "pubsub"), "0");
   ASSERT_TRUE(wait_until([&] { return redis("PUBSUB", "NUMSUB", channel).ends_with(" 1]"); }))
       << "it listens again";
-  static_cast<void>(a.verbs->inspect("stock", within(patience)));
+  static_cast<void>(a.verbs->inspect("stock", call_within(patience)));
   EXPECT_FALSE(told()) << "asking again is the way to learn when it began";
   place = queue(a, ask);
   EXPECT_TRUE(told()) << "now it is known";

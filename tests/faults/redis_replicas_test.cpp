@@ -129,7 +129,7 @@ TEST_F(redis_replicas, wait_that_is_refused_leaves_nothing_behind) {
 
   auto b = raw(2, careful);
   const auto ask = b.ask("stock");
-  const auto limits = within(patience);
+  const auto limits = call_within(patience);
   promised<entered> later;
   b.verbs->start_enter(ask, limits, later);
   const auto refused = later.get();
@@ -161,14 +161,14 @@ TEST_F(redis_replicas, wait_that_is_refused_costs_no_place_in_the_queue) {
 
 TEST_F(redis_replicas, connection_that_waits_for_replicas_is_not_a_silent_one) {
   auto a = raw(1, "wait_replicas=1&wait_timeout=5s&grace=30s&connections=1");
-  EXPECT_TRUE(refuses(a.verbs->enter(a.ask("stock"), within(15s)), errc::unavailable, "stock",
+  EXPECT_TRUE(refuses(a.verbs->enter(a.ask("stock"), call_within(15s)), errc::unavailable, "stock",
                       server_.url(), "replica"));
 }
 
 TEST_F(redis_replicas, connection_that_answers_one_after_the_other_is_not_a_silent_one) {
   auto a = raw(1, "wait_replicas=1&wait_timeout=2500ms&grace=30s&connections=1");
   const std::array asks{a.ask("first"), a.ask("second"), a.ask("third")};
-  const auto limits = within(15s);
+  const auto limits = call_within(15s);
   std::array<promised<entered>, asks.size()> answers;
   for (std::size_t i = 0; i < asks.size(); ++i) a.verbs->start_enter(asks[i], limits, answers[i]);
   for (std::size_t i = 0; i < asks.size(); ++i)

@@ -30,7 +30,7 @@ std::array<int, 2> make_pipe() {
 }
 
 // Between fork and exec: only what is safe while other threads of the parent may hold any lock.
-[[noreturn]] void become(char* const* arguments, int input, int output) {
+[[noreturn]] void become_child(char* const* arguments, int input, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::dup2(input, STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);
@@ -47,7 +47,7 @@ child::child(const std::string& url) {
   std::array<char*, 4> arguments{program.data(), flag.data(), store.data(), nullptr};
   pid_ = ::fork();
   check(pid_ >= 0, "fork");
-  if (pid_ == 0) become(arguments.data(), commands[0], answers[1]);
+  if (pid_ == 0) become_child(arguments.data(), commands[0], answers[1]);
   ::close(commands[0]);
   ::close(answers[1]);
   to_ = commands[1];

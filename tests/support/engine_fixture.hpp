@@ -15,6 +15,10 @@
 
 namespace holdfast::testing {
 
+inline call call_within(nanoseconds length) {
+  return {std::chrono::steady_clock::now() + length, {}};
+}
+
 class recording_listener final : public engine_listener {
  public:
   void on_lost(std::span<const owner_id> owners, std::string_view why) noexcept override {

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::optional<std::string> server_program() {
+std::optional<std::string> etcd_program() {
   if (const char* given = std::getenv("HOLDFAST_ETCD_SERVER")) return given;
   return find_program("etcd");
 }
@@ -30,12 +30,6 @@ std::optional<std::string> server_program() {
 fs::path memory_if_possible() {
   constexpr auto shared_memory = "/dev/shm";
   return ::access(shared_memory, W_OK) == 0 ? fs::path{shared_memory} : fs::temp_directory_path();
-}
-
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream{path}.rdbuf();
-  return text.str();
 }
 
 // Blocking, one question per connection. Empty when the server does not answer in time.
@@ -105,7 +99,7 @@ std::string said_by(etcd_server::outcome ended, const std::vector<std::string>& 
 }  // namespace
 
 availability etcd_server::available() {
-  if (!server_program()) return {false, "etcd is not in the PATH; tools/setup test installs it"};
+  if (!etcd_program()) return {false, "etcd is not in the PATH; tools/setup test installs it"};
   if (!find_program("etcdctl"))
     return {false, "etcdctl is not in the PATH; tools/setup test installs it"};
   return {true, {}};
@@ -148,7 +142,7 @@ std::vector<std::string> etcd_server::command(std::size_t n, const char* state) 
   const auto client = fmt::format("{}://{}", how_.tls ? "https" : "http", endpoint(n));
   const auto peer = peer_url(n);
   std::vector<std::string> words{
-      *server_program(), "--name=" + name(n), "--data-dir=" + self.data,
+      *etcd_program(), "--name=" + name(n), "--data-dir=" + self.data,
       "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
       "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
       // Of the loopback also in a network: we go there to ask, whatever the node is cut off from.
@@ -240,7 +234,9 @@ void etcd_server::replace(std::size_t n) {
 
 // ---- what the servers say about themselves
 
-std::string etcd_server::log(std::size_t n) const { return text_of(dir_.file(name(n) + ".log")); }
+std::string etcd_server::log(std::size_t n) const {
+  return text_of_file(dir_.file(name(n) + ".log"));
+}
 
 std::optional<std::string> etcd_server::http_get(std::size_t n, std::string_view path) const {
   if (!nodes_[n]->is_up()) return std::nullopt;
@@ -355,7 +351,7 @@ etcd_server::outcome etcd_server::run(std::size_t place, const std::vector<std::
   const auto output = dir_.file(fmt::format("etcdctl.{}", ++commands_));
   outcome ended;
   ended.code = at(place, [&] { return process{command, output}.wait(limit); });
-  ended.said = text_of(output);
+  ended.said = text_of_file(output);
   fs::remove(output);
   while (ended.said.ends_with('\n')) ended.said.pop_back();
   return ended;

@@ -29,12 +29,6 @@ std::optional<std::string> program(const std::string& name) {
   return std::nullopt;
 }
 
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream{path}.rdbuf();
-  return text.str();
-}
-
 // Small: a test holds a handful of rows.
 constexpr std::string_view small =
     "[mysqld]\n"
@@ -66,7 +60,7 @@ fs::path empty_data() {
                      "--skip-test-db", "--skip-name-resolve", "--user=root"},
                     log};
     if (install.wait(std::chrono::minutes{1}) != 0)
-      throw std::runtime_error("mariadb-install-db failed; it says:\n" + text_of(log));
+      throw std::runtime_error("mariadb-install-db failed; it says:\n" + text_of_file(log));
     fs::rename(unfinished, ready);
   }
   ::close(lock);
@@ -161,7 +155,7 @@ std::string mariadb_server::url(std::string_view more) const {
                      more);
 }
 
-std::string mariadb_server::log() const { return text_of(dir_.file("log")); }
+std::string mariadb_server::log() const { return text_of_file(dir_.file("log")); }
 
 std::string mariadb_server::sql(const std::string& text) const {
   const auto output = dir_.file("sql." + std::to_string(++commands_));
@@ -169,7 +163,7 @@ std::string mariadb_server::sql(const std::string& text) const {
                   "--batch", "--skip-column-names", "--database=holdfast", "--execute=" + text},
                  output};
   const auto code = client.wait(std::chrono::seconds{30});
-  auto said = text_of(output);
+  auto said = text_of_file(output);
   fs::remove(output);
   if (code != 0) throw std::runtime_error("mariadb refuses: " + text + "\n" + said);
   while (said.ends_with('\n')) said.pop_back();

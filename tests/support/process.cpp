@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
@@ -37,6 +38,12 @@ void check(bool ok, const std::string& what) {
 }
 
 }  // namespace
+
+std::string text_of_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream{path}.rdbuf();
+  return text.str();
+}
 
 std::optional<std::string> find_program(const std::string& name) {
   const char* const path = std::getenv("PATH");

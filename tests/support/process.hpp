@@ -16,6 +16,7 @@ namespace holdfast::testing {
 
 // Where the shell would find it; nothing when it would not.
 std::optional<std::string> find_program(const std::string& name);
+std::string text_of_file(const std::string& path);
 
 class process {
  public:

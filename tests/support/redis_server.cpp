@@ -22,7 +22,7 @@ namespace holdfast::testing {
 
 namespace {
 
-std::optional<std::string> server_program() {
+std::optional<std::string> redis_program() {
   if (const char* given = std::getenv("HOLDFAST_REDIS_SERVER")) return given;
   return find_program("redis-server");
 }
@@ -118,7 +118,7 @@ class plain_connection {
 }  // namespace
 
 availability redis_server::available() {
-  if (server_program()) return {true, {}};
+  if (redis_program()) return {true, {}};
   return {false, "redis-server is not in the PATH; tools/setup test installs it"};
 }
 
@@ -160,7 +160,7 @@ void redis_server::write_config() const {
 }
 
 void redis_server::start() {
-  const auto program = server_program();
+  const auto program = redis_program();
   if (!program) throw std::runtime_error(available().why);
   process_ = process{{*program, dir_.file("redis.conf")}, dir_.file("log")};
   const bool up = wait_until([this] { return !process_.is_running() || answers(); });

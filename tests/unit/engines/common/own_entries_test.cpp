@@ -6,11 +6,11 @@
 namespace holdfast::engines {
 namespace {
 
-struct entry : own_entry {};
+struct known_entry : own_entry {};
 
 class own_entries_of_a_client : public ::testing::Test {
  protected:
-  using table = own_entries<entry>;
+  using table = own_entries<known_entry>;
   using state = own_entry::state;
 
   static request ask(std::uint64_t sequence, std::string_view name = "a") {

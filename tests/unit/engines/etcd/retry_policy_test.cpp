@@ -102,40 +102,40 @@ TEST(etcd_retry_policy, one_of_several_members_gets_a_second_and_then_more) {
 
 // ---- addresses
 
-result<settings> read(std::string_view text) {
+result<settings> read_url(std::string_view text) {
   auto url = store_url::parse(text);
   if (!url) return std::move(url).error();
   return read_settings(*url);
 }
 
 TEST(etcd_settings, members_and_prefix_come_from_the_address) {
-  const auto got = read("etcd://a,b:1,[::1]:2/locks/x/?session=4s");
+  const auto got = read_url("etcd://a,b:1,[::1]:2/locks/x/?session=4s");
   ASSERT_TRUE(is_ok(got));
   ASSERT_EQ(got->where.size(), 3U);
   EXPECT_EQ(got->names, (std::vector<std::string>{"a:2379", "b:1", "[::1]:2"}));
   EXPECT_EQ(got->root, "locks/x/");
   EXPECT_EQ(got->session, 4s);
   EXPECT_FALSE(got->where[0].use_tls);
-  EXPECT_EQ(read("etcd://a")->root, "");
-  EXPECT_EQ(read("etcd://a/")->root, "");
-  EXPECT_EQ(read("etcd://a")->session, 10s);
-  EXPECT_EQ(read("etcd://a//locks")->root, "/locks/") << "keys that begin with a slash";
+  EXPECT_EQ(read_url("etcd://a")->root, "");
+  EXPECT_EQ(read_url("etcd://a/")->root, "");
+  EXPECT_EQ(read_url("etcd://a")->session, 10s);
+  EXPECT_EQ(read_url("etcd://a//locks")->root, "/locks/") << "keys that begin with a slash";
 }
 
 TEST(etcd_settings, tls_is_etcds) {
-  const auto got = read("etcds://a,b?ca_file=/ca&cert_file=/c&key_file=/k");
+  const auto got = read_url("etcds://a,b?ca_file=/ca&cert_file=/c&key_file=/k");
   ASSERT_TRUE(is_ok(got));
   EXPECT_TRUE(got->where[1].use_tls);
   EXPECT_EQ(got->where[1].tls.server_name, "b");
   EXPECT_EQ(got->where[1].tls.ca_file, "/ca");
-  EXPECT_TRUE(fails_with(read("etcd://a?ca_file=/ca"), errc::misconfigured));
+  EXPECT_TRUE(fails_with(read_url("etcd://a?ca_file=/ca"), errc::misconfigured));
 }
 
 TEST(etcd_settings, wrong_addresses_are_refused) {
   for (const auto* wrong : {"etcd:", "etcd:///p", "etcd://a?session=0s", "etcd://a?session=1500ms",
                             "etcd://a?session=2h", "etcd://a?prefix=x", "etcd://user@a",
                             "etcd://:secret@a", "etcd://a////"})
-    EXPECT_TRUE(fails_with(read(wrong), errc::misconfigured)) << wrong;
+    EXPECT_TRUE(fails_with(read_url(wrong), errc::misconfigured)) << wrong;
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ request with(request ask, lock_mode mode, std::uint64_t weight,
 }
 
 // The verbs that go through a shard; what the traced process does between its two stops.
-using act = std::function<void(testing::raw_client&)>;
+using deed = std::function<void(testing::raw_client&)>;
 
 void read_and_leave(testing::raw_client& own) {
   const auto place = own.verbs->enter(with(own.ask("x"), lock_mode::shared, 1), {}).value();
@@ -90,12 +90,12 @@ void make_names(testing::raw_client& own) {
 
 struct scenario {
   const char* name;
-  act what;
+  deed what;
 };
 
 class file_crash : public ::testing::TestWithParam<scenario> {
  protected:
-  // Runs the act in a process of its own and kills it after so many instructions. The number it took, or -1
+  // Runs the deed in a process of its own and kills it after so many instructions. The number it took, or -1
   // when tracing is not allowed here.
   long run(long stop_after) {
     const pid_t child = fork();

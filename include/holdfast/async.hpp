@@ -42,6 +42,8 @@ struct async_state {
   virtual bool start(std::coroutine_handle<> who) = 0;
   // The coroutine is gone and will not be resumed: cancel, and give back whatever may still arrive. Does not wait.
   virtual void abandon() noexcept = 0;
+  // Asks it to end early, from any thread: the coroutine goes on with cancelled, or with what it came to meanwhile.
+  virtual void cancel() noexcept = 0;
   std::optional<result<T>> outcome;
 };
 
@@ -72,6 +74,9 @@ class [[nodiscard]] async {
     pending_ = false;
     return std::move(*state_->outcome);
   }
+
+  // For adapters to other coroutine libraries (asio.hpp).
+  const std::shared_ptr<detail::async_state<T>>& state() const noexcept { return state_; }
 
  private:
   std::shared_ptr<detail::async_state<T>> state_;

@@ -62,7 +62,8 @@ class counting_semaphore {
   result<lease> acquire_permits(std::size_t k, const acquire_options& options);
   result<lease> acquire_permits(std::size_t k) { return acquire_permits(k, defaults_); }
   async<lease> async_acquire_permits(std::size_t k, const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_permits(std::size_t k, acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_acquire_permits(std::size_t k,
+                                                                     acquire_options&&));
   async<lease> async_acquire_permits(std::size_t k) { return async_acquire_permits(k, defaults_); }
 
   std::size_t permits() const noexcept { return permits_; }

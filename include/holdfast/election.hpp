@@ -44,7 +44,7 @@ class election {
   // of mutex::acquire; label and own_token are set here, whatever the options say.
   result<lease> campaign(acquire_options options = {});
   async<lease> async_campaign(const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_campaign(acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_campaign(acquire_options&&));
   async<lease> async_campaign() { return seat_.async_acquire(); }
   // The leader of this moment; nothing when there is none. One request: blocks for call_timeout at most. unsupported
   // where capabilities().listing is false, misconfigured in a forked child; else as client::inspect.

@@ -144,6 +144,7 @@ struct renewal {
   verdict answer = verdict::unknown;  // out
   steady_time valid_from;             // out, when held
   session_proof session{};            // out, when held: as in a grant
+  bool must_ask = false;              // in: start_renew, too, asks the store about this very grant
 };
 
 // One holder or waiter as operators see it, at one moment. What the store does not know is empty or 0.
@@ -259,7 +260,7 @@ class engine {
   // All grants in one call, a verdict for each; one that cannot be asked about is `unknown` and costs the others
   // nothing. An error means nothing is known about any of them. A grant that the store has let go is never revived: its
   // verdict is lost. This blocking verb is proof: the store itself was asked about each very grant, after the call
-  // began. start_renew is upkeep and may answer from the proof of the session.
+  // began. start_renew is upkeep and may answer from the proof of the session, except where renewal::must_ask is set.
   //
   // Also the heartbeat: it returns a proof of the session, as of the beginning of the call or later, that counts for
   // all grants of that session; with an empty batch it is nothing else. start_renew of a batch that is not empty may

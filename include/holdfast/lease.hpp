@@ -36,6 +36,7 @@
 // nothing else there.
 #pragma once
 
+#include <holdfast/async.hpp>
 #include <holdfast/result.hpp>
 #include <holdfast/types.hpp>
 
@@ -106,6 +107,10 @@ class lease {
   // lost: the store has let go (then lost() fires), or the proof came too late. not_held: it is empty. unavailable,
   // outcome_unknown ...: nothing is known; the lease is what it was. misconfigured: in a forked child.
   result<void> renew();
+  // The same for coroutines, without a blocked thread, and lazy as every async<T>. The lease stays where it is until
+  // the coroutine goes on. Once the release is on its way it is carried out, also when the coroutine is destroyed.
+  async<void> async_release();
+  async<void> async_renew();
 
  private:
   friend struct core::lease_access;

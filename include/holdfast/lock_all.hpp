@@ -40,7 +40,7 @@ result<std::vector<lease>> lock_all(const client& store, std::span<const std::st
 task<result<std::vector<lease>>> async_lock_all(const client& store,
                                                 std::span<const std::string> names,
                                                 const acquire_options& options);
-HOLDFAST_REFUSE_TEMPORARY(task<result<std::vector<lease>>> async_lock_all(
+HOLDFAST_NAME_THE_OPTIONS_FIRST(task<result<std::vector<lease>>> async_lock_all(
     const client& store, std::span<const std::string> names, acquire_options&& options));
 
 }  // namespace holdfast

@@ -116,7 +116,7 @@ class mutex {
   // goes on, and how it is cancelled). The options are copied now, the wait counts from the co_await. The handle may go
   // while it waits.
   async<lease> async_acquire(const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire(acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_acquire(acquire_options&&));
   async<lease> async_acquire() { return async_acquire(defaults_); }
 
   const std::string& name() const noexcept;

@@ -24,9 +24,11 @@ inline constexpr nanoseconds forever = nanoseconds::max();
 //   const holdfast::acquire_options options{.wait = 3s};
 //   auto lease = co_await stock.async_acquire(options);
 #if defined(__GNUC__) && !defined(__clang__)
-#define HOLDFAST_REFUSE_TEMPORARY(declaration) declaration = delete
+// The comment is for the compiler's message, which quotes the line.
+#define HOLDFAST_NAME_THE_OPTIONS_FIRST(refused) \
+  refused = delete /* const acquire_options name{...}; then pass name */
 #else
-#define HOLDFAST_REFUSE_TEMPORARY(declaration) static_assert(true)
+#define HOLDFAST_NAME_THE_OPTIONS_FIRST(refused) static_assert(true)
 #endif
 
 struct acquire_options {

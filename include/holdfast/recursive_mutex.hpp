@@ -64,7 +64,7 @@ class recursive_mutex {
   // on which the coroutine goes on with the lease: the awaiting one when the answer is there at once, else the one
   // that resumes it.
   async<lease> async_acquire(const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire(acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_acquire(acquire_options&&));
   async<lease> async_acquire() { return async_acquire(defaults_); }
 
   // How many entries the calling thread has open through this handle; 0 when it does not own the lock, or has lost it.

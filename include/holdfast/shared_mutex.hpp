@@ -76,19 +76,19 @@ class shared_mutex {
   async<lease> async_acquire(const acquire_options& options) {
     return writer_.async_acquire(options);
   }
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire(acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_acquire(acquire_options&&));
   async<lease> async_acquire() { return writer_.async_acquire(); }
   // One of many readers: a holder of its own, with a token of its own.
   result<lease> acquire_shared(const acquire_options& options);
   result<lease> acquire_shared() { return acquire_shared(defaults_); }
   async<lease> async_acquire_shared(const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_shared(acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_acquire_shared(acquire_options&&));
   async<lease> async_acquire_shared() { return async_acquire_shared(defaults_); }
   // The one reader that may become the writer. Also unsupported, where capabilities().upgrade is false.
   result<lease> acquire_upgradeable(const acquire_options& options);
   result<lease> acquire_upgradeable() { return acquire_upgradeable(defaults_); }
   async<lease> async_acquire_upgradeable(const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<lease> async_acquire_upgradeable(acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_acquire_upgradeable(acquire_options&&));
   async<lease> async_acquire_upgradeable() { return async_acquire_upgradeable(defaults_); }
 
   // exclusive -> shared or upgradeable, upgradeable -> shared, with the same token, ttl and max_hold; waiters that fit
@@ -110,7 +110,7 @@ class shared_mutex {
   // The same for coroutines. `held` must live until the coroutine goes on; a suspended coroutine that is destroyed may
   // take it along. Then an upgrade that was granted is taken back.
   async<void> async_upgrade(lease& held, const acquire_options& options);
-  HOLDFAST_REFUSE_TEMPORARY(async<void> async_upgrade(lease& held, acquire_options&&));
+  HOLDFAST_NAME_THE_OPTIONS_FIRST(async<void> async_upgrade(lease& held, acquire_options&&));
   async<void> async_upgrade(lease& held) { return async_upgrade(held, defaults_); }
 
   const std::string& name() const noexcept { return writer_.name(); }

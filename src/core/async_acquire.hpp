@@ -42,6 +42,7 @@ class async_operation : public detail::async_state<T>,
     if (phase_.exchange(phase::abandoned) == phase::finished) dropped();
     cancel_.request_stop();
   }
+  void cancel() noexcept final { cancel_.request_stop(); }
   bool is_abandoned() const noexcept { return phase_.load() == phase::abandoned; }
 
  protected:

@@ -54,6 +54,9 @@ struct lease_access {
   }
   static std::uint64_t generation(const lease& of) noexcept { return of.generation_; }
   static std::uint64_t take(lease& from) noexcept { return std::exchange(from.generation_, 0); }
+  static std::shared_ptr<hold> take_state(lease& from) noexcept {
+    return std::exchange(from.hold_, nullptr);
+  }
   static const std::shared_ptr<hold>& state(const lease& of) noexcept { return of.hold_; }
 };
 

@@ -313,17 +313,21 @@ error client_core::note_failure(error why) noexcept {
 }
 
 result<void> client_core::renew_now(hold& held, std::uint64_t generation) {
-  const error gone{errc::lost, fmt::format("lock '{}' on {} was lost", held.name, url_)};
   const auto current = held.current_grant(generation);
-  if (!current || !held.valid_at(generation, clock_->now())) return gone;
+  if (!current || !held.valid_at(generation, clock_->now())) return held.lost_error();
   renewal asked;
   asked.held = &*current;
   const auto since = clock_->now();
-  auto answer = engine_->renew({&asked, 1}, bounded_call());
+  const auto answer = engine_->renew({&asked, 1}, bounded_call());
+  return conclude_renewal(held, generation, asked, answer, since);
+}
+
+result<void> client_core::conclude_renewal(hold& held, std::uint64_t generation, renewal asked,
+                                           const result<session_proof>& answer, steady_time since) {
   const auto took = clock_->now() - since;
   if (!answer) {
     note_renewal_failed(answer.error(), took);
-    return std::move(answer).error();
+    return answer.error();
   }
   if (asked.answer == renewal::verdict::lost && held.changing.load())
     asked.answer = renewal::verdict::unknown;
@@ -334,11 +338,12 @@ result<void> client_core::renew_now(hold& held, std::uint64_t generation) {
   }
   note_renewed(1, took);
   if (asked.answer == renewal::verdict::lost) {
-    held.lose(current->owner, let_go_by_the_store);
-    return gone;
+    held.lose(asked.held->owner, let_go_by_the_store);
+    return held.lost_error();
   }
   // Proof that comes after the validity has ended proves nothing: the holder may have relied on that end.
-  if (!held.prolong(current->owner, asked) || !held.is_current(generation)) return gone;
+  if (!held.prolong(asked.held->owner, asked) || !held.is_current(generation))
+    return held.lost_error();
   return {};
 }
 

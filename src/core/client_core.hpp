@@ -92,6 +92,9 @@ class client_core final : public engine_listener, public std::enable_shared_from
 
   // One renewal of one lease, out of turn.
   result<void> renew_now(hold& held, std::uint64_t generation);
+  // What the answer to a question about this one lease means for it.
+  result<void> conclude_renewal(hold& held, std::uint64_t generation, renewal asked,
+                                const result<session_proof>& answer, steady_time since);
   void due_at(std::int64_t ns) noexcept { driver_.due_at(ns); }
   driver::timer at(steady_time when, std::function<void()> work) {
     return driver_.at(when, std::move(work));

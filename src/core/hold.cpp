@@ -84,88 +84,112 @@ bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcep
 
 result<void> hold::release(std::uint64_t generation, confirmation how) {
   if (!core->usable_here()) return core->forked_error();
+  switch (begin_release(generation)) {
+    case release_begun::ask_store:
+      return finish_release(generation, how);
+    case release_begun::done:
+      return {};
+    case release_begun::lost:
+      break;
+  }
+  return lost_before_release();
+}
+
+hold::release_begun hold::begin_release(std::uint64_t generation) {
   auto expected = make(generation, held);
   if (entries.load(std::memory_order_relaxed) != 0 ||
       !word.compare_exchange_strong(expected, make(generation, releasing),
                                     std::memory_order_acq_rel))
-    return release_slowly(generation, how);
-  return finish_release(generation, how);
+    return begin_release_slowly(generation);
+  released.add();
+  return release_begun::ask_store;
 }
 
 // The word was pinned, or a local waiter is queued, or it is not ours any more.
-result<void> hold::release_slowly(std::uint64_t generation, confirmation how) {
+hold::release_begun hold::begin_release_slowly(std::uint64_t generation) {
   std::unique_lock locked{guard};
   auto now = word.load(std::memory_order_acquire);
-  if (hold_word::generation(now) != generation || state_of(now) != held) {
-    return error{errc::lost,
-                 fmt::format("lock '{}' on {} was lost before it was released", name, core->url())};
-  }
+  if (hold_word::generation(now) != generation || state_of(now) != held) return release_begun::lost;
   if (entries.load(std::memory_order_relaxed) != 0) {
     entries.fetch_sub(1, std::memory_order_relaxed);
-    return {};
+    return release_begun::done;
   }
-  if ((now & waiters) != 0 && hand_off(locked)) return {};
+  if ((now & waiters) != 0 && hand_off(locked)) return release_begun::done;
   // No thread unpins or takes it from held without the guard, only new flags may appear.
   while (!word.compare_exchange_weak(now, with_state(now, releasing), std::memory_order_acq_rel)) {
   }
-  locked.unlock();
-  return finish_release(generation, how);
+  released.add();
+  return release_begun::ask_store;
 }
 
 result<void> hold::finish_release(std::uint64_t generation, confirmation how) {
-  released.add();
-  if (how == confirmation::not_awaited && !core->caps().immediate) {
-    note_release();
-    // With a change of mode in doubt the store is asked first what there is to release.
-    if (changing.load()) {
-      core->clear_up(name, granted.owner, granted.mode);
-    } else {
-      core->send_release(name, granted, take_loss());
-    }
-    let_go(generation, releasing);
-    return {};
+  if (how == confirmation::awaited || core->caps().immediate)
+    return end_release(generation, tell_store());
+  note_release();
+  // With a change of mode in doubt the store is asked first what there is to release.
+  if (changing.load()) {
+    core->clear_up(name, granted.owner, granted.mode);
+  } else {
+    core->send_release(name, granted, take_loss());
   }
-  auto answer = tell_store();
+  let_go(generation, releasing);
+  return {};
+}
+
+result<void> hold::end_release(std::uint64_t generation, result<void> answer) {
   if (!answer && answer.error().code() == errc::not_held) {
     // The store had let go of what we held: the holder must hear of that.
     answer = error{errc::lost, fmt::format("lock '{}' on {} was lost before it was released: {}",
                                            name, core->url(), let_go_by_the_store)};
     core->announce_loss(take_loss(), name, granted.token, let_go_by_the_store);
   } else {
+    // No client may find it held for longer than it takes to ask again.
+    if (!answer) core->clear_up(name, granted.owner, granted.mode);
     note_release();
   }
   let_go(generation, releasing);
   return answer;
 }
 
+error hold::lost_error() const {
+  return {errc::lost, fmt::format("lock '{}' on {} was lost", name, core->url())};
+}
+
+error hold::lost_before_release() const {
+  return {errc::lost,
+          fmt::format("lock '{}' on {} was lost before it was released", name, core->url())};
+}
+
+error hold::release_unconfirmed() const {
+  return {errc::outcome_unknown,
+          fmt::format("lock '{}' on {} is being given back; the store has not confirmed it yet",
+                      name, core->url())};
+}
+
 result<void> hold::tell_store() {
   if (changing.load()) return release_what_is_there();
   if (core->caps().immediate) return core->store().release(granted, client_core::unbounded);
-  auto answer = core->store().release(granted, core->bounded_call());
-  // No client may find it held for longer than it takes to ask again.
-  if (!answer && answer.error().code() != errc::not_held)
-    core->clear_up(name, granted.owner, granted.mode);
-  return answer;
+  return core->store().release(granted, core->bounded_call());
 }
 
 // A change of mode is in doubt, so the store is asked first what it holds for this owner. If it knows nothing, what
 // replaced the grant is released by the thread that clears up that doubt (upgrade.cpp).
 result<void> hold::release_what_is_there() {
-  request ask;
-  ask.name = name;
-  ask.owner = granted.owner;
-  ask.mode = granted.mode;
-  auto found = core->store().settle(ask, core->bounded_call());
+  auto found = core->store().settle(settle_request(), core->bounded_call());
   if (found && found->what == entered::kind::busy) return {};
   if (found && found->what == entered::kind::granted) {
     auto answer = core->store().release(found->granted, core->bounded_call());
     if (answer || answer.error().code() == errc::not_held) return {};
   }
-  core->clear_up(name, granted.owner, granted.mode);
-  return error{
-      errc::outcome_unknown,
-      fmt::format("lock '{}' on {} is being given back; the store has not confirmed it yet", name,
-                  core->url())};
+  return release_unconfirmed();
+}
+
+request hold::settle_request() const {
+  request ask;
+  ask.name = name;
+  ask.owner = granted.owner;
+  ask.mode = granted.mode;
+  return ask;
 }
 
 std::unique_ptr<std::stop_source> hold::take_loss() noexcept {

@@ -125,6 +125,16 @@ struct hold : std::enable_shared_from_this<hold> {
   // then the store is asked in the background what there is to release.
   enum class confirmation : std::uint8_t { awaited, not_awaited };
   result<void> release(std::uint64_t generation, confirmation how = confirmation::awaited);
+  // The same in two steps, with the store's answer to come between them; for coroutines. Only after ask_store the
+  // caller owns the hold, asks the store to release `granted`, and calls end_release.
+  enum class release_begun : std::uint8_t { ask_store, done, lost };
+  release_begun begin_release(std::uint64_t generation);
+  result<void> end_release(std::uint64_t generation, result<void> answer);
+  error lost_error() const;
+  error lost_before_release() const;
+  error release_unconfirmed() const;
+  request settle_request()
+      const;  // what became of the grant, while a change of its mode is in doubt
   // held -> idle without asking the store, which has given the grant another form (downgrade).
   // Gives its token of loss away. False: lost meanwhile.
   bool surrender(std::uint64_t generation, std::unique_ptr<std::stop_source>& its_loss) noexcept;
@@ -170,7 +180,7 @@ struct hold : std::enable_shared_from_this<hold> {
   std::int64_t plan_upkeep() noexcept;
   bool is_in_time() const noexcept;
   void believe() noexcept;
-  result<void> release_slowly(std::uint64_t generation, confirmation how);
+  release_begun begin_release_slowly(std::uint64_t generation);
   result<void> finish_release(std::uint64_t generation, confirmation how);
   result<void> tell_store();
   result<void> release_what_is_there();

@@ -9,10 +9,6 @@ namespace holdfast::core {
 
 namespace {
 
-error lost_error(const hold& state) {
-  return {errc::lost, fmt::format("lock '{}' on {} was lost", state.name, state.core->url())};
-}
-
 error wrong_mode(const hold& state, std::string_view what, lock_mode mode) {
   return {errc::misconfigured, fmt::format("lock '{}': {} cannot start from a lease that is {}",
                                            state.name, what, to_string(mode))};
@@ -179,7 +175,7 @@ result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
   if (!state->core->usable_here()) return state->core->forked_error();
   auto options = asked;
   const auto old = state->current_grant(lease_access::generation(held));
-  if (!old) return lost_error(*state);
+  if (!old) return state->lost_error();
   if (old->mode != lock_mode::upgradeable) return wrong_mode(*state, "an upgrade", old->mode);
   if (state->changing.load()) return still_changing(*state);
   options.ttl = state->asked_ttl;
@@ -201,7 +197,7 @@ result<void> adopt_upgrade(hold& state, std::uint64_t generation, const grant& w
   if (replaced && state.valid_at(generation, state.core->clock().now())) return {};
   // Lost meanwhile. This may be the reactor's thread, so the store is told in the background.
   if (!replaced) state.core->clear_up(state.name, won.owner, won.mode);
-  return lost_error(state);
+  return state.lost_error();
 }
 
 void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& machine) {
@@ -246,7 +242,7 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   if (!state->core->usable_here()) return state->core->forked_error();
   const auto generation = lease_access::generation(held);
   const auto old = state->current_grant(generation);
-  if (!old) return lost_error(*state);
+  if (!old) return state->lost_error();
   if (!shrinks(old->mode, to))
     return wrong_mode(*state, fmt::format("a downgrade to {}", to_string(to)), old->mode);
   // One doubt at a time: the earlier change, repeated after this one, would undo it.
@@ -257,7 +253,7 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
     answer = store.downgrade(*old, to, state->core->bounded_call());  // idempotent
   if (!answer && answer.error().code() == errc::not_held) {
     state->lose(old->owner, let_go_by_the_store);
-    return lost_error(*state);
+    return state->lost_error();
   }
   if (!answer && answer.error().is_not_done()) return std::move(answer).error();
   // In doubt the lease counts as the lesser: others may be in already.
@@ -266,10 +262,10 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   shrunk.mode = to;
   shrunk.weight = to == lock_mode::shared ? 1 : upgradeable_weight;
   if (dynamic_cast<gate*>(state.get()) != nullptr) {
-    if (!move_out_of_the_gate(held, shrunk, in_doubt)) return lost_error(*state);
+    if (!move_out_of_the_gate(held, shrunk, in_doubt)) return state->lost_error();
   } else {
     state->changing = in_doubt;
-    if (!state->replace(generation, shrunk)) return lost_error(*state);
+    if (!state->replace(generation, shrunk)) return state->lost_error();
   }
   if (!in_doubt) return {};
   const auto& now = lease_access::state(held);

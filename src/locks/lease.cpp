@@ -1,5 +1,6 @@
 #include <holdfast/lease.hpp>
 
+#include "core/async_lease.hpp"
 #include "core/client_core.hpp"
 
 #include <utility>
@@ -9,10 +10,6 @@ namespace holdfast {
 namespace {
 
 const std::string no_name;
-
-error nothing_held() {
-  return {errc::not_held, "this lease is empty: it was released, or moved from"};
-}
 
 }  // namespace
 
@@ -74,15 +71,19 @@ std::stop_token lease::lost() const {
 }
 
 result<void> lease::release() {
-  if (generation_ == 0) return nothing_held();
+  if (generation_ == 0) return core::nothing_held();
   const auto held = std::exchange(hold_, nullptr);
   return held->release(std::exchange(generation_, 0));
 }
 
 result<void> lease::renew() {
-  if (generation_ == 0) return nothing_held();
+  if (generation_ == 0) return core::nothing_held();
   if (!hold_->core->usable_here()) return hold_->core->forked_error();
   return hold_->core->renew_now(*hold_, generation_);
 }
+
+async<void> lease::async_release() { return core::async_release(*this); }
+
+async<void> lease::async_renew() { return core::async_renew(*this); }
 
 }  // namespace holdfast

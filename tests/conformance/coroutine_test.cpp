@@ -235,6 +235,81 @@ task<bool> await_again(client store, std::string at) {
   co_return outer.has_value() && inner.has_value() && outer->token() == inner->token();
 }
 
+task<> release_and_try(client store, std::string at) {
+  mutex lock{store, std::move(at)};
+  auto held = co_await lock.async_acquire();
+  EXPECT_TRUE(is_ok(held));
+  if (!held) co_return;
+  const auto token = held->token();
+  EXPECT_TRUE(is_ok(co_await held->async_renew()));
+  EXPECT_TRUE(held->valid());
+  EXPECT_TRUE(is_ok(co_await held->async_release()));
+  EXPECT_FALSE(held->valid());
+  EXPECT_TRUE(fails_with(co_await held->async_release(), errc::not_held));
+  EXPECT_TRUE(fails_with(co_await held->async_renew(), errc::not_held));
+  auto next = lock.try_acquire();
+  EXPECT_TRUE(is_ok(next)) << "it was free when the coroutine went on";
+  EXPECT_TRUE(!next || next->token() > token);
+}
+
+TEST_P(coroutines, release_and_renewal_can_be_awaited) {
+  const auto a = open(), b = open();
+  sync_wait(release_and_try(a, name()));
+  EXPECT_TRUE(is_ok(mutex(b, name()).try_acquire()));
+  const auto numbers = a.metrics();
+  EXPECT_EQ(numbers.acquired, 2U);
+  EXPECT_EQ(numbers.released, 2U);
+}
+
+task<result<void>> awaited(async<void> what) { co_return co_await what; }
+
+TEST_P(coroutines, awaited_renewal_and_release_tell_of_a_loss) {
+  NEEDS(listing);
+  const auto a = open(), b = open();
+  mutex first{a, name("first")}, second{a, name("second")};
+  auto renewed = first.acquire().value(), released = second.acquire().value();
+  const auto told = renewed.lost(), told_too = released.lost();
+  ASSERT_TRUE(is_ok(b.revoke(name("first"))));
+  EXPECT_TRUE(fails_with(sync_wait(awaited(renewed.async_renew())), errc::lost));
+  EXPECT_TRUE(wait_until([&] { return told.stop_requested(); }));
+  ASSERT_TRUE(is_ok(b.revoke(name("second"))));
+  EXPECT_TRUE(fails_with(sync_wait(awaited(released.async_release())), errc::lost));
+  EXPECT_TRUE(wait_until([&] { return told_too.stop_requested(); }));
+}
+
+TEST_P(coroutines, awaited_release_hands_on_inside_the_client) {
+  const auto a = open();
+  mutex lock{a, name()};
+  auto held = lock.acquire().value();
+  auto waiting = start(lock);
+  EXPECT_TRUE(is_ok(sync_wait(awaited(held.async_release()))));
+  ASSERT_EQ(waiting.wait_for(patience), std::future_status::ready);
+  EXPECT_TRUE(is_ok(waiting.get()));
+}
+
+manual_task let_go(lease& held) { static_cast<void>(co_await held.async_release()); }
+
+TEST_P(coroutines, release_is_carried_out_though_its_coroutine_is_destroyed) {
+  // What resumes a coroutine is kept back: so the test may destroy it at any time.
+  std::mutex guard;
+  std::vector<std::function<void()>> kept_back;
+  const auto a = open({.resume = [&](std::function<void()> work) {
+    const std::lock_guard lock{guard};
+    kept_back.push_back(std::move(work));
+  }});
+  const auto b = open();
+  mutex ours{a, name()}, theirs{b, name()};
+  auto held = ours.acquire().value();
+  {
+    auto going = let_go(held);
+    going.start();
+  }
+  EXPECT_FALSE(held.valid());
+  EXPECT_TRUE(is_ok(theirs.acquire({.wait = patience})));
+  const std::lock_guard lock{guard};
+  for (const auto& work : kept_back) work();  // finds its coroutine gone
+}
+
 TEST_P(coroutines, every_face_can_be_awaited) {
   const auto a = open();
   EXPECT_TRUE(sync_wait(await_again(a, name("again"))));

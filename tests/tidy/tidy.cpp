@@ -40,6 +40,10 @@ struct arrow {
 const std::vector<arrow>& arrows() {
   using enum outside;
   static const std::vector<arrow> table{
+      {"include/holdfast/asio.hpp",
+       {"include/holdfast/"},
+       third_party,
+       "the adapter to Asio includes Boost and public headers"},
       {"include/holdfast/",
        {"include/holdfast/"},
        standard,

@@ -1,6 +1,8 @@
 // Renewals, heartbeats, and the end of a session.
 #include "engines/etcd/etcd_engine.hpp"
 
+#include <algorithm>
+
 namespace holdfast::engines::etcd {
 
 // Held is what we know to hold, under the lease that was just proven: the watches tell us of a key of ours that goes.
@@ -54,10 +56,12 @@ operation<void> etcd_engine::confirm(std::span<renewal> batch, invocation how) {
   co_return result<void>{};
 }
 
-// Upkeep: we hear of it when a key of ours is removed, and the store does not know the ttl. So what is known of the
-// session says enough about a lease; a heartbeat asks for a new proof.
+// Upkeep, unless proof is asked for: we hear of it when a key of ours is removed, and the store does not know the ttl.
+// So what is known of the session says enough about a lease; a heartbeat asks for a new proof.
 void etcd_engine::start_renew(std::span<renewal> batch, const call& limits,
                               completion<session_proof>& done) noexcept {
+  if (std::ranges::any_of(batch, &renewal::must_ask))
+    return remote_engine::start_renew(batch, limits, done);
   const auto known = session_->current();
   if (known && !batch.empty()) {
     conclude_renewal(batch, *known);

@@ -123,7 +123,7 @@ std::string kinds(const capabilities& caps) {
   sort_in(caps.permits, "counting semaphore");
   sort_in(caps.counters, "latch and barrier");
   sort_in(caps.atomic_multi, "several names in one step");
-  sort_in(caps.listing, "listing and breaking");
+  sort_in(caps.listing, "listing");
   return fmt::format("{}.{}", fmt::join(can, ", "),
                      cannot.empty() ? "" : fmt::format(" Not here: {}.", fmt::join(cannot, ", ")));
 }

@@ -18,27 +18,31 @@ std::string text_of(const json& value) {
 
 double seconds(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
+// null: not known, or never.
+json known_seconds(nanoseconds duration) {
+  if (duration == unknown_time || duration == no_expiry) return nullptr;
+  return seconds(duration);
+}
+
 json entry(const lock_info& lock, const holder_info& listed, bool holds) {
-  json out{{"host", listed.host},
-           {"pid", listed.pid},
-           {"label", listed.label},
-           {"mode", to_string(listed.mode)},
-           {"owner", to_string(listed.owner)},
-           {"priority", listed.priority}};
+  json out{{"host", listed.host},       {"pid", listed.pid},
+           {"label", listed.label},     {"mode", to_string(listed.mode)},
+           {"owner", owner_of(listed)}, {"priority", listed.priority}};
   if (is_semaphore(lock)) out["permits"] = listed.weight;
   if (!holds) {
-    out["waiting_seconds"] = seconds(listed.age);
+    out["waiting_seconds"] = known_seconds(listed.age);
     return out;
   }
   out["token"] = listed.token.value;
-  out["held_seconds"] = seconds(listed.age);
-  out["expires_in_seconds"] = seconds(listed.expires_in);
+  out["held_seconds"] = known_seconds(listed.age);
+  out["expires_in_seconds"] = known_seconds(listed.expires_in);
   return out;
 }
 
 json object(const lock_info& lock) {
   json out{{"name", lock.name}, {"holders", json::array()}, {"waiters", json::array()}};
-  if (is_semaphore(lock)) out["permits"] = lock.capacity;
+  if (is_semaphore(lock)) out["permits"] = lock.capacity == 0 ? json{} : json(lock.capacity);
+  if (lock.free_permits) out["free_permits"] = *lock.free_permits;
   for (const auto& holder : lock.holders) out["holders"].push_back(entry(lock, holder, true));
   for (const auto& waiter : lock.waiters) out["waiters"].push_back(entry(lock, waiter, false));
   return out;

@@ -19,12 +19,12 @@ table lock_table(std::span<const lock_info> locks) {
   for (const auto& lock : locks) {
     const auto waiters = std::to_string(lock.waiters.size());
     const auto look = lock.waiters.empty() ? style::plain : style::yellow;
-    if (lock.holders.empty()) rows.add({lock.name, "-", "-", "", "", "", "", waiters}, look);
+    const std::string free = lock.free_permits ? fmt::format("{} free", *lock.free_permits) : "-";
+    if (lock.holders.empty()) rows.add({lock.name, free, "-", "", "", "", "", waiters}, look);
     for (const auto& holder : lock.holders)
-      rows.add(
-          {lock.name, mode_of(lock, holder), process_of(holder), holder.label, brief(holder.age),
-           brief(holder.expires_in), std::to_string(holder.token.value), waiters},
-          look);
+      rows.add({lock.name, mode_of(lock, holder), process_of(holder), holder.label,
+                brief(holder.age), brief(holder.expires_in), token_of(holder), waiters},
+               look);
   }
   return rows;
 }

@@ -9,7 +9,7 @@
 
 namespace holdfast::cli {
 
-// One row for each holder; a lock that has waiters only gets one row, too.
+// One row for each holder; a lock that shows none gets one row, too.
 table lock_table(std::span<const lock_info> locks);
 
 }  // namespace holdfast::cli

@@ -29,8 +29,7 @@ std::string holders_of(const lock_info& lock) {
               {"OWNER"}}};
   for (const auto& holder : lock.holders)
     rows.add({process_of(holder), mode_of(lock, holder), holder.label, brief(holder.age),
-              brief(holder.expires_in), std::to_string(holder.token.value),
-              to_string(holder.owner)});
+              brief(holder.expires_in), token_of(holder), owner_of(holder)});
   return rows.str();
 }
 
@@ -45,7 +44,7 @@ std::string waiters_of(const lock_info& lock) {
   std::size_t position = 0;
   for (const auto& waiter : lock.waiters)
     rows.add({std::to_string(++position), process_of(waiter), mode_of(lock, waiter), waiter.label,
-              brief(waiter.age), std::to_string(waiter.priority), to_string(waiter.owner)});
+              brief(waiter.age), std::to_string(waiter.priority), owner_of(waiter)});
   return rows.str();
 }
 
@@ -86,7 +85,7 @@ int show(const arguments& args) {
   auto text = fmt::format("{}{}{}: {} {}, {} {}{}\n", on(style::bold), printable(lock.name), off(),
                           lock.holders.size(), lock.holders.size() == 1 ? "holder" : "holders",
                           lock.waiters.size(), lock.waiters.size() == 1 ? "waiter" : "waiters",
-                          is_semaphore(lock) ? fmt::format(", {} permits", lock.capacity) : "");
+                          is_semaphore(lock) ? ", " + permits_of(lock) : "");
   if (!lock.holders.empty()) text += titled("Held by", holders_of(lock));
   if (!lock.waiters.empty()) text += titled("Waiting, in the order of service", waiters_of(lock));
   print(text);

@@ -136,6 +136,8 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
 }
 
 std::string brief(std::chrono::nanoseconds duration) {
+  if (duration == std::chrono::nanoseconds::max()) return "never";  // no_expiry
+  if (duration == std::chrono::nanoseconds::min()) return "-";      // unknown_time
   const double ns = static_cast<double>(duration.count());
   if (ns < 0) return "-" + brief(-duration);
   const auto with_unit = [](double value, const char* unit) {

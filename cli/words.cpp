@@ -56,7 +56,27 @@ std::string mode_of(const lock_info& lock, const holder_info& listed) {
 }
 
 std::string process_of(const holder_info& listed) {
+  if (listed.host.empty() && listed.pid == 0) return owner_of(listed);
   return fmt::format("{}:{}", listed.host.empty() ? "?" : listed.host, listed.pid);
+}
+
+std::string owner_of(const holder_info& listed) {
+  return listed.owner_text.empty() ? to_string(listed.owner) : listed.owner_text;
+}
+
+std::string token_of(const holder_info& listed) {
+  return listed.token.value == 0 ? "-" : std::to_string(listed.token.value);
+}
+
+std::string permits_of(const lock_info& lock) {
+  if (!is_semaphore(lock)) return "";
+  const auto number = [](std::uint64_t count) {
+    return fmt::format("{} permit{}", count, count == 1 ? "" : "s");
+  };
+  if (!lock.free_permits) return number(lock.capacity);
+  if (lock.capacity == 0)
+    return fmt::format("{} free of an unknown number", number(*lock.free_permits));
+  return fmt::format("{}, {} free", number(lock.capacity), *lock.free_permits);
 }
 
 }  // namespace holdfast::cli

@@ -10,7 +10,7 @@
 namespace holdfast::cli {
 
 constexpr bool is_semaphore(const lock_info& lock) noexcept {
-  return lock.capacity != 0 && lock.capacity != rw_capacity;
+  return lock.free_permits || (lock.capacity != 0 && lock.capacity != rw_capacity);
 }
 
 std::string_view word(wakeup_kind kind) noexcept;          // "push", "poll"
@@ -21,7 +21,12 @@ std::string_view word(finding::level how) noexcept;        // "good", "note", "w
 
 // "exclusive", "shared", "2 of 5"
 std::string mode_of(const lock_info& lock, const holder_info& listed);
-// "host:1234"
+// "host:1234"; its owner where the store does not know the process
 std::string process_of(const holder_info& listed);
+// As the store and other programs write it.
+std::string owner_of(const holder_info& listed);
+std::string token_of(const holder_info& listed);  // "-" when it has none
+// "3 permits", "3 permits, 1 free", "1 permit free of an unknown number"; empty unless a semaphore
+std::string permits_of(const lock_info& lock);
 
 }  // namespace holdfast::cli

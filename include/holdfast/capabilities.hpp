@@ -45,7 +45,7 @@ struct capabilities {
   bool observe = false;
   // lock_all tries all names in one atomic step first; else it takes them one after the other in sorted order.
   bool atomic_multi = false;
-  bool listing = false;        // client::list, inspect and revoke; election::leader and observe
+  bool listing = false;        // client::list; one name can be inspected and revoked everywhere
   bool cross_process = false;  // else only clients of this process meet in it
   bool immediate = false;      // verbs other than await and watch answer without I/O
   // Grants outlive a restart of the store itself (of the server, or for a store of this machine: a reboot).

@@ -94,11 +94,12 @@ class client {
   holdfast::metrics metrics() const;
 
   // ---- operators' view. One request each: they block for call_timeout at most, are not cancellable, and are not
-  // repeated when the store is away. unsupported where capabilities().listing is false, misconfigured in a forked
-  // child; else what the store says: unavailable, denied, protocol, outcome_unknown.
+  // repeated when the store is away. misconfigured in a forked child; else what the store says: unavailable, denied,
+  // protocol, outcome_unknown.
   //
   // The names under `prefix` (all, if empty) that have a holder or a waiter, sorted, at most `limit`, each with both.
-  // Names that change meanwhile may be missing or be shown as they were.
+  // Names that change meanwhile may be missing or be shown as they were. unsupported where capabilities().listing is
+  // false.
   result<std::vector<lock_info>> list(std::string_view prefix = {},
                                       std::size_t limit = 10'000) const;
   // One name. One that is not in use is no error: it has neither holders nor waiters. misconfigured for a bad name.
@@ -106,6 +107,7 @@ class client {
   // Force-release: ends every grant of the name, raises the fence, and lets the waiters in. Holders learn of it as
   // loss, at once where the store can tell them, else with their next renewal: until then they may still act, and only
   // a fence keeps them out. Returns how many grants there were; 0 is no error. After outcome_unknown look again.
+  // unsupported for permits of which the store does not know the holders (lock_info::free_permits).
   result<std::size_t> revoke(std::string_view name) const;
 
   // Looks at the real server's configuration: does it keep what capabilities() promises? Changes nothing. Empty where

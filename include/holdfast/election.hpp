@@ -27,8 +27,10 @@ namespace holdfast {
 
 // The leader as the store showed it at one moment: by the time it is read another may lead.
 struct leader_info {
-  std::string value;   // as the candidate gave it
-  fencing_token term;  // rises with every new leader, as far as capabilities().fencing promises
+  std::string value;  // as the candidate gave it; empty where the store has no place for it
+  // Rises with every new leader, as far as capabilities().fencing promises. 0: a program of another make leads, which
+  // takes no token.
+  fencing_token term;
   owner_id owner;
   std::string host;  // where the leader's client runs, by its own word; so is pid
   std::int64_t pid = 0;
@@ -41,19 +43,19 @@ class election {
   election(const client& store, std::string name, std::string value = {});
 
   // Waits to become leader. Resign by releasing the lease (or dropping it). Blocking, cancellation and errors as those
-  // of mutex::acquire; label and own_token are set here, whatever the options say.
+  // of mutex::acquire; label, label_is_value and own_token are set here, whatever the options say.
   result<lease> campaign(acquire_options options = {});
   async<lease> async_campaign(const acquire_options& options);
   HOLDFAST_NAME_THE_OPTIONS_FIRST(async<lease> async_campaign(acquire_options&&));
   async<lease> async_campaign() { return seat_.async_acquire(); }
-  // The leader of this moment; nothing when there is none. One request: blocks for call_timeout at most. unsupported
-  // where capabilities().listing is false, misconfigured in a forked child; else as client::inspect.
+  // The leader of this moment; nothing when there is none. One request: blocks for call_timeout at most. Its errors are
+  // those of client::inspect.
   result<std::optional<leader_info>> leader() const;
   // Returns when the leader's term is no longer `seen` (0: there was no leader), with the new state; at once if it is
   // another already. Terms in between may be missed, and a change is seen as soon as the store tells it (poll: with the
   // next look). timed_out after `limit` (0 or less: one look), cancelled by `stop`; a look that is on its way is not
   // interrupted, so call_timeout later at most. Unlike the wait for a lock it has no patience with an outage:
-  // unavailable, and what else leader() may say, ends it at once.
+  // unavailable, and what else leader() may say, ends it at once. A leader without a term is as none to it.
   result<std::optional<leader_info>> observe(fencing_token seen, nanoseconds limit = forever,
                                              std::stop_token stop = {}) const;
   // The same for coroutines; blocks no thread (async.hpp). The handle may go while it waits.

@@ -34,6 +34,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -106,6 +107,8 @@ struct request {
   const grant* replaces = nullptr;
   // Scratch of the engine's, kept by core per lock handle (e.g. where the name was found last). May be null.
   std::atomic<std::uint64_t>* memo = nullptr;
+  // As acquire_options::label_is_value: other programs read the label, so it is stored as it is, also when empty.
+  bool label_is_value = false;
 };
 
 // A place in the queue. Good until it is left or granted; if the store has forgotten it meanwhile, the next enter with
@@ -147,28 +150,36 @@ struct renewal {
   bool must_ask = false;              // in: start_renew, too, asks the store about this very grant
 };
 
-// One holder or waiter as operators see it, at one moment. What the store does not know is empty or 0.
+// Durations in holder_info that are none: the store cannot tell it; and it does not end by itself.
+inline constexpr nanoseconds unknown_time = nanoseconds::min();
+inline constexpr nanoseconds no_expiry = nanoseconds::max();
+
+// One holder or waiter as operators see it, at one moment. What the store does not know is empty, 0 or unknown_time.
 struct holder_info {
   owner_id owner;
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = 0;
-  fencing_token token;       // 0 for a waiter
-  nanoseconds age{};         // since granted, or since it began to wait
-  nanoseconds expires_in{};  // of holders
+  fencing_token token;             // 0 for a waiter, and for a holder of another make without one
+  nanoseconds age = unknown_time;  // since granted, or since it began to wait
+  nanoseconds expires_in = unknown_time;  // of holders; no_expiry: it stays until it is given back
   int priority = 0;
   // Where its client runs, by its own word, and acquire_options::label. Not proof of anything.
   std::int64_t pid = 0;
   std::string host;
   std::string label;
+  // How the store and other programs write the owner, in printable characters, where that is not to_string(owner).
+  std::string owner_text{};
 };
 
 // One lock name as operators see it, at one moment.
 struct lock_info {
   std::string name;
-  std::uint64_t capacity = 0;  // rw_capacity unless a semaphore
+  std::uint64_t capacity = 0;  // rw_capacity unless a semaphore; 0: not known
   std::uint64_t version = 0;   // changes whenever the holders do; for watch()
   std::vector<holder_info> holders;
   std::vector<holder_info> waiters;  // in the order in which they will be served
+  // Of a semaphore whose store knows how many permits are free, and not which holders have the others.
+  std::optional<std::uint64_t> free_permits{};
 };
 
 // One thing that was looked at on the real server, for `holdfast doctor`.
@@ -282,8 +293,9 @@ class engine {
   // owner appears any more, however late one of its requests is delivered.
   virtual result<entered> settle(const request& ask, const call& limits) = 0;
 
-  // Operators' view; unsupported unless capabilities().listing. A name that is not in use has no holders and no
-  // waiters; that is no error. `list` returns names with a holder or a waiter, sorted, at most `limit`.
+  // Operators' view. A name that is not in use has no holders and no waiters; that is no error. `list` returns names
+  // with a holder or a waiter (or with free_permits that may not be all), sorted, at most `limit`; unsupported unless
+  // capabilities().listing, with a sentence that says what to change.
   virtual result<lock_info> inspect(std::string_view name, const call& limits) = 0;
   virtual result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
                                               const call& limits) = 0;

@@ -63,6 +63,9 @@ struct acquire_options {
   // Shown to operators by `holdfast ls`. At most 64 bytes of UTF-8 without control characters; else misconfigured. A
   // lock is handed on inside the process only to a waiter with the same label and ttl.
   std::string label{};
+  // The label is the value of a candidate, which other programs on the store may read (etcd): it is kept as it is, also
+  // when it is empty. election sets it.
+  bool label_is_value = false;
 };
 
 }  // namespace holdfast

@@ -81,6 +81,7 @@ void copy_options(const acquire_options& from, request& to) noexcept {
   to.order = from.order;
   to.priority = from.priority;
   to.label = from.label;
+  to.label_is_value = from.label_is_value;
   to.wait = from.wait > nanoseconds::zero();
 }
 

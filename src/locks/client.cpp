@@ -6,11 +6,9 @@ namespace holdfast {
 
 namespace {
 
-result<void> ready(const core::client_core& core) {
+result<void> ready(const core::client_core& core, std::string_view name) {
   if (!core.usable_here()) return core.forked_error();
-  if (!core.caps().listing)
-    return error{errc::unsupported, core.url() + " cannot list its locks; its capabilities say so"};
-  return {};
+  return check_name(name);
 }
 
 }  // namespace
@@ -33,19 +31,17 @@ std::string client::url() const { return core_->url(); }
 holdfast::metrics client::metrics() const { return core_->snapshot(); }
 
 result<std::vector<lock_info>> client::list(std::string_view prefix, std::size_t limit) const {
-  if (auto ok = ready(*core_); !ok) return std::move(ok).error();
+  if (!core_->usable_here()) return core_->forked_error();
   return core_->store().list(prefix, limit, core_->bounded_call());
 }
 
 result<lock_info> client::inspect(std::string_view name) const {
-  if (auto ok = ready(*core_); !ok) return std::move(ok).error();
-  if (auto ok = check_name(name); !ok) return std::move(ok).error();
+  if (auto ok = ready(*core_, name); !ok) return std::move(ok).error();
   return core_->store().inspect(name, core_->bounded_call());
 }
 
 result<std::size_t> client::revoke(std::string_view name) const {
-  if (auto ok = ready(*core_); !ok) return std::move(ok).error();
-  if (auto ok = check_name(name); !ok) return std::move(ok).error();
+  if (auto ok = ready(*core_, name); !ok) return std::move(ok).error();
   return core_->store().revoke(name, core_->bounded_call());
 }
 

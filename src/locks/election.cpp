@@ -8,6 +8,14 @@ namespace holdfast {
 
 namespace {
 
+// Every term has a token of its own, also between candidates that share a client.
+acquire_options for_candidate(acquire_options options, const std::string& value) {
+  options.own_token = true;
+  options.label = value;
+  options.label_is_value = true;
+  return options;
+}
+
 std::optional<leader_info> leader_of(const lock_info& seat) {
   for (const auto& holder : seat.holders)
     if (holder.mode == lock_mode::exclusive)
@@ -22,12 +30,6 @@ error unchanged(const std::string& name, bool cancelled) {
 
 fencing_token term_of(const std::optional<leader_info>& leader) {
   return leader ? leader->term : fencing_token{};
-}
-
-result<void> can_look(const core::client_core& core) {
-  if (core.caps().listing) return {};
-  return error{errc::unsupported,
-               core.url() + " cannot show who holds a lock; its capabilities say so"};
 }
 
 // look -> changed? -> watch -> look ...
@@ -47,7 +49,6 @@ class observe_operation final : public core::async_operation<std::optional<leade
   void begin() override {
     cancel_with(users_);
     deadline_ = core::deadline_after(core().clock().now(), limit_);
-    if (auto can = can_look(core()); !can) return finish(std::move(can).error());
     look();
   }
   void look() {
@@ -83,20 +84,15 @@ class observe_operation final : public core::async_operation<std::optional<leade
 election::election(const client& store, std::string name, std::string value)
     : store_(store),
       value_(std::move(value)),
-      seat_(store, std::move(name), {.own_token = true, .label = value_}) {}
+      seat_(store, std::move(name), for_candidate({}, value_)) {}
 
-// Every term has a token of its own, also between candidates that share a client.
 result<lease> election::campaign(acquire_options options) {
-  options.label = value_;
-  options.own_token = true;
-  return seat_.acquire(options);
+  return seat_.acquire(for_candidate(std::move(options), value_));
 }
 
 async<lease> election::async_campaign(const acquire_options& asked) {
-  auto options = asked;
-  options.label = value_;
-  options.own_token = true;
-  return seat_.async_acquire(std::as_const(options));
+  const auto options = for_candidate(asked, value_);
+  return seat_.async_acquire(options);
 }
 
 result<std::optional<leader_info>> election::leader() const {

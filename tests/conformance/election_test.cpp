@@ -6,17 +6,11 @@
 namespace holdfast::testing {
 namespace {
 
-class elections : public conformance {
- protected:
-  void SetUp() override {
-    conformance::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    NEEDS(listing);
-  }
-};
+class elections : public conformance {};
 FOR_EVERY_ENGINE(elections);
 
 TEST_P(elections, leader_is_visible_and_the_next_takes_over) {
+  NEEDS(listing);  // the layouts that others have defined show neither waiters nor values
   const auto a = open(), b = open(), c = open();
   election first{a, name(), "host-a:1"}, second{b, name(), "host-b:2"}, citizen{c, name()};
   EXPECT_FALSE(citizen.leader().value());
@@ -60,8 +54,8 @@ TEST_P(elections, candidates_that_share_a_client_have_terms_of_their_own) {
   EXPECT_GT(led->token(), term);
   const auto seen = citizen.leader().value();
   ASSERT_TRUE(seen);
-  EXPECT_EQ(seen->value, "second");
   EXPECT_EQ(seen->term, led->token());
+  EXPECT_EQ(seen->owner, led->owner());
 }
 
 TEST_P(elections, observe_returns_when_the_term_changes) {
@@ -99,7 +93,7 @@ TEST_P(elections, dead_leader_is_replaced) {
   auto next = second.campaign({.wait = patience});
   ASSERT_TRUE(is_ok(next));
   EXPECT_FALSE(leading->valid());
-  EXPECT_EQ(second.leader().value().value().value, "alive");
+  EXPECT_EQ(second.leader().value().value().term, next->token());
 }
 
 TEST_P(elections, value_is_checked) {

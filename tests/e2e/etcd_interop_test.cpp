@@ -5,12 +5,14 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace {
 
 using e2e::etcd_cli;
 using e2e::eventually;
+using nlohmann::json;
 using namespace std::chrono_literals;
 
 class etcd_interop : public etcd_cli {
@@ -111,6 +113,38 @@ TEST_F(etcd_interop, etcdctl_sees_our_candidate) {
   EXPECT_TRUE(eventually([&] { return listener->out().find("node-8") != std::string::npos; }));
   theirs->send(SIGTERM), listener->send(SIGTERM);
   theirs->wait(), listener->wait();
+}
+
+// Our own record of the entry was shown as the leader's value once.
+TEST_F(etcd_interop, etcdctl_sees_no_value_of_a_candidate_without_one) {
+  const auto& server = start();
+  const auto ours = box.start_shell("exec holdfast elect boss -- " + staying("pid"));
+  const pid_t inside = box.pid_in("pid");
+  ASSERT_TRUE(queued("boss", 1));
+  const auto key = server.keys("boss/").at(0);
+  const auto listener = box.start_shell("exec etcdctl elect -l boss");
+  EXPECT_TRUE(eventually([&] { return listener->out() == key + "\n\n"; }))
+      << listener->out() << listener->err();
+  EXPECT_EQ(box.shell("etcdctl get --print-value-only " + key).out, "\n");
+  const auto seen = json::parse(box.run({"show", "boss", "--json"}).out);
+  EXPECT_EQ(seen["holders"][0]["label"], "");
+  EXPECT_GT(seen["holders"][0]["pid"], 0);
+  EXPECT_GE(seen["holders"][0]["held_seconds"], 0);
+  ::kill(inside, SIGTERM);
+  ours->wait();
+  listener->send(SIGTERM);
+  listener->wait();
+}
+
+TEST_F(etcd_interop, what_the_store_does_not_know_is_not_invented) {
+  start();
+  const auto holder = box.start_shell("exec etcdctl lock job " + staying("pid"));
+  const pid_t inside = box.pid_in("pid");
+  const auto seen = json::parse(box.run({"show", "job", "--json"}).out);
+  EXPECT_TRUE(seen["holders"][0]["held_seconds"].is_null()) << seen;
+  EXPECT_GT(seen["holders"][0]["expires_in_seconds"], 0);
+  ::kill(inside, SIGTERM);
+  holder->wait();
 }
 
 TEST_F(etcd_interop, we_see_etcdctls_candidate_and_take_over) {

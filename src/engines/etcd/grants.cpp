@@ -28,7 +28,8 @@ std::string etcd_engine::name_key(own_entry& mine, const request& ask, const lea
                                   std::int64_t replaces) {
   const auto lock = entries_.lock();
   if (!mine.key.empty() && mine.lease == under.id) return mine.key;
-  if (!mine.slot && mine.label.empty() && replaces == 0) mine.slot = entries_.take_slot(ask.name);
+  const bool is_read_by_others = !mine.label.empty() || ask.label_is_value;
+  if (!mine.slot && !is_read_by_others && replaces == 0) mine.slot = entries_.take_slot(ask.name);
   mine.since_ms = wall_ms();
   key_parts parts;
   parts.lease = under.id;

@@ -8,9 +8,10 @@
 // slash in what follows the name: what lies deeper belongs to another lock, so `a` and `a/b` do not meet, and names
 // need no escapes.
 //
-// The first form is for all without a label, and a client uses the same key again and again: etcd's index keeps every
-// key that ever was until the history is compacted, and looks through them for each question about the name. The second
-// is for entries with a label, whose value may be read by other programs (elections), and for upgrades.
+// The first form is for all without a label or value, and a client uses the same key again and again: etcd's index
+// keeps every key that ever was until the history is compacted, and looks through them for each question about the
+// name. The second is for entries with a label, for elections, whose value is read by other programs, also when empty,
+// and for upgrades.
 //
 // Keys of another form are those of other clients (clientv3/concurrency: NAME/LEASE): exclusive ones.
 //

@@ -1,6 +1,8 @@
 // The operators' view.
 #include "engines/etcd/etcd_engine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -16,7 +18,7 @@ constexpr std::size_t most_leases = 64;  // that are asked for their time left
 
 nanoseconds age_of(const queue_entry& entry) {
   using namespace std::chrono;
-  if (entry.since_ms == 0) return {};
+  if (entry.since_ms == 0) return unknown_time;
   const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   return milliseconds{std::max<std::int64_t>(now - entry.since_ms, 0)};  // clocks differ
 }
@@ -85,8 +87,11 @@ lock_info etcd_engine::describe(std::string_view name, const lock_queue& all,
     info.pid = entry.pid;
     info.host = entry.host;
     info.label = entry.label;
+    if (entry.foreign)
+      info.owner_text = fmt::format("{:x}", static_cast<std::uint64_t>(entry.lease));
     if (entry.stands == standing::holder) {
       info.token = entry.token;
+      if (entry.lease == 0) info.expires_in = no_expiry;
       if (const auto at = left.find(entry.lease); at != left.end()) info.expires_in = at->second;
       out.holders.push_back(std::move(info));
     } else if (entry.stands == standing::upgrade) {

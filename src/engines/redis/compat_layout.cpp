@@ -18,6 +18,11 @@ using std::chrono::milliseconds;
 
 constexpr nanoseconds between_looks = 50ms;
 
+// Or may be, for all that the store knows.
+bool is_in_use(const lock_info& seen) {
+  return !seen.holders.empty() || (seen.free_permits && *seen.free_permits != seen.capacity);
+}
+
 }  // namespace
 
 compat_layout::compat_layout(const settings& how, const engine_config& config, capabilities caps)
@@ -72,6 +77,14 @@ void compat_layout::disconnect() noexcept {
 error compat_layout::unsupported(std::string_view name, std::string_view what) const {
   return {errc::unsupported, fmt::format("Lock {} on {}: the layout {} has no {}.",
                                          support::quoted(name), how_.url, how_.layout, what)};
+}
+
+std::string shown_owner(std::string_view written) {
+  constexpr std::size_t longest = 64;
+  if (!written.empty() && written.size() <= longest && support::is_utf8(written) &&
+      !support::has_control(written))
+    return std::string{written};
+  return support::quoted(written, longest);
 }
 
 // ---- what is delivered late
@@ -247,7 +260,7 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
   if (!caps_.listing)
     co_return error{errc::unsupported,
                     fmt::format("{} cannot list its locks: without a prefix they look like any "
-                                "other key. Give a prefix with ?prefix=.",
+                                "other key. Give a prefix with ?prefix=, or name one lock.",
                                 how_.url)};
   auto names = co_await connections_->scan(how_.prefix, prefix, how);
   if (!names) co_return std::move(names).error();
@@ -259,7 +272,7 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
     // Something else may have the prefix, too.
     if (!info && info.error().code() == errc::misconfigured) continue;
     if (!info) co_return std::move(info).error();
-    if (!info->holders.empty()) out.push_back(std::move(*info));
+    if (is_in_use(*info)) out.push_back(std::move(*info));
   }
   co_return out;
 }

@@ -34,6 +34,15 @@ inline std::int64_t number_in(const resp::value& v) {
   return out;
 }
 
+// As PTTL says it: negative when there is no end. What is longer than nanoseconds can say has none, either.
+inline nanoseconds time_left(std::int64_t ms) {
+  constexpr auto longest = std::chrono::floor<std::chrono::milliseconds>(no_expiry).count();
+  return ms < 0 || ms > longest ? no_expiry : nanoseconds{std::chrono::milliseconds{ms}};
+}
+
+// An owner that another program has written: any bytes.
+std::string shown_owner(std::string_view written);
+
 // Of setnx and its relatives: the name of the last token given, behind the prefix.
 inline constexpr std::string_view token_counter = "holdfast-token";
 

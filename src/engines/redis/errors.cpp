@@ -52,6 +52,9 @@ constexpr std::array reply_kinds{
     reply_kind{"HFCAPACITY", errc::misconfigured,
                "it is in use with another capacity; all users of a name must agree on its kind and "
                "its permits"},
+    reply_kind{"HFNOOWNER", errc::unsupported,
+               "its permits (?semaphore=plain) have no owner, so none can be taken away: a holder "
+               "that gives its own back later would make more of them than there are"},
 };
 
 // A server may repeat what it was sent: Redis before 6.0 answers our login with "unknown command", and all of it. To

@@ -30,7 +30,9 @@ capabilities describe(const settings& how, capabilities caps) {
       "replica that lagged) may grant a lock twice.";
   caps.token_scope =
       "Strictly rising per name, as RFencedLock's: while the server keeps the key "
-      "redisson_lock_token:{name}. Java programs that take the lock as a plain RLock get none.";
+      "redisson_lock_token:{name}. Java programs that take the lock as a plain RLock get none; "
+      "while "
+      "they hold it, inspect and an election show the last one that was given.";
   caps.limits =
       "The first waiter that asks after a release has the lock: there is no order. Dead holders "
       "are noticed after their ttl. A name is a lock, a semaphore or a counter, not two of them. "
@@ -39,13 +41,17 @@ capabilities describe(const settings& how, capabilities caps) {
       how.plain_semaphores
           ? "The permits of ?semaphore=plain (RSemaphore) have neither owner nor expiry: a client "
             "that dies, or whose request is never answered, may take its permits with it for good. "
+            "The store shows how many are free, and of how many if a client of ours has made the "
+            "semaphore; only then is that number checked. None can be taken away. "
           : "All users of a semaphore must name the same number of permits. Redisson's clients "
             "judge the end of a permit by their own wall clocks. ";
   caps.limits +=
       "A latch that Redisson's clients have made and opened before a client of ours looked at it "
       "counts as not made yet. A request for a lock or for permits with an owner that was "
       "given up and is delivered within ten minutes has no effect; one that a proxy delivers still "
-      "later may take it for the length of its ttl. Redis Cluster is not supported.";
+      "later may take it for the length of its ttl. There is no place for labels, so the value of "
+      "an "
+      "election's leader is empty. Redis Cluster is not supported.";
   return caps;
 }
 

@@ -6,7 +6,8 @@
 // holder's ttl.
 //
 // Permits are those of RPermitExpirableSemaphore, which end with their ttl; ?semaphore=plain are those of RSemaphore,
-// which know no owner: what this client holds is known to it alone. Counters are RCountDownLatch. A name is one key
+// which know no owner: what this client holds is known to it alone, and others see no more than how many are free, and
+// of how many if a client of ours has made the semaphore. Counters are RCountDownLatch. A name is one key
 // in the store, so it is a lock, a semaphore or a counter, and never two of them. A counter's version is its value:
 // it comes back when the same value does.
 #pragma once
@@ -60,6 +61,8 @@ class redisson final : public compat_layout {
   command give_back(lock_mode mode, std::string_view name, const owner_id& owner,
                     std::uint64_t weight) const;
   lock_info read_info(const resp::value& got, std::string_view name) const override;
+  static void read_lock(const std::vector<resp::value>& pairs, fencing_token last, nanoseconds left,
+                        lock_info& into);
   void read_permits(const std::vector<resp::value>& pairs, fencing_token last,
                     lock_info& into) const;
   result<counter> read_count(const result<answer>& got, std::string_view name) const;

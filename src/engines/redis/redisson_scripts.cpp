@@ -130,20 +130,33 @@ if back > 0 then call('PUBLISH', ARGV[2], text(call('INCRBY', KEYS[1], back))) e
 return whole
 )lua";
 
-// RSemaphore. KEYS NAME token made  ARGV ttl channel n k. The store does not know the holders.
+// Of an RSemaphore. KEYS[1] is its free permits, `made_key` has the number that a client of ours has made. The holders
+// are not known, and not the number if Java has made it, or has added to ours.
+constexpr std::string_view plain_library = R"lua(
+local function number_made(made_key, free)
+  local made = tonumber(redis.call('GET', made_key))
+  return made and free <= made and made or nil
+end
+)lua";
+
+// KEYS NAME token made  ARGV ttl channel n k
 constexpr std::string_view plain_enter_text = R"lua(
 local call = redis.call
-local K, n, k = KEYS[1], ARGV[3], tonumber(ARGV[4])
+local K, n, k = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local free = redis.pcall('GET', K)
 if type(free) == 'table' then return free end
-if not free then
-  free = n
-  call('SET', K, n)
-  call('SET', KEYS[3], n)
-  call('PUBLISH', ARGV[2], n)
+free = tonumber(free)
+local made = free and number_made(KEYS[3], free)
+if not free or (made and made ~= n and free == made) then
+  -- There is none, or no permit is taken and the number is our own: then it may be another number from now on.
+  call('SET', K, ARGV[3])
+  call('SET', KEYS[3], ARGV[3])
+  call('PUBLISH', ARGV[2], ARGV[3])
+  free, made = n, n
 end
-if tonumber(free) > tonumber(n) then return redis.error_reply('HFCAPACITY ' .. free) end
-if tonumber(free) < k then return {0, -1} end
+if made and made ~= n then return redis.error_reply('HFCAPACITY ' .. made) end
+if free > n then return redis.error_reply('HFCAPACITY ' .. free) end
+if free < k then return {0, -1} end
 local token = call('INCR', KEYS[2])
 call('DECRBY', K, k)
 return {1, token, tonumber(ARGV[1]), k}
@@ -177,19 +190,28 @@ end
 return table.concat(verdicts)
 )lua";
 
-// KEYS NAME timeout token. Answers {"lock", {owner, count ...}, ms left, token}, {"permits", {id, ms left ...}, free,
-// token} or {}.
+// KEYS NAME timeout token made count  ARGV plain (1 or 0). Answers {"lock", {owner, count ...}, ms left, token},
+// {"permits", {id, ms left (-1: for ever) ...}, free, token}, {"plain", {}, free, token, number or -1} or {}.
 constexpr std::string_view inspect_text = R"lua(
 local kind = call('TYPE', KEYS[1]).ok
 local token = call('GET', KEYS[3]) or '0'
 if kind == 'hash' then return {'lock', call('HGETALL', KEYS[1]), call('PTTL', KEYS[1]), token} end
 if kind ~= 'string' then return {} end
 local taken = call('ZRANGEBYSCORE', KEYS[2], '(' .. text(now), '+inf', 'WITHSCORES')
-for i = 2, #taken, 2 do taken[i] = tonumber(taken[i]) - now end
-return {'permits', taken, call('GET', KEYS[1]), token}
+local never = 922337203685477
+for i = 2, #taken, 2 do
+  local ends = tonumber(taken[i])
+  taken[i] = ends < never and ends - now or -1
+end
+local free = tonumber(call('GET', KEYS[1]))
+if not free then return {} end
+if ARGV[1] == '0' or #taken > 0 then return {'permits', taken, text(free), token} end
+if call('EXISTS', KEYS[5]) == 1 then return {} end  -- a latch
+return {'plain', {}, text(free), token, number_made(KEYS[4], free) or -1}
 )lua";
 
-// KEYS NAME timeout token  ARGV channel of the lock, channel of the semaphore. Answers how many holders lost it.
+// KEYS NAME timeout token made count  ARGV channel of the lock, channel of the semaphore, plain (1 or 0). Answers how
+// many holders lost it.
 constexpr std::string_view revoke_text = R"lua(
 local kind = call('TYPE', KEYS[1]).ok
 if kind == 'hash' then
@@ -200,7 +222,11 @@ if kind == 'hash' then
 end
 if kind ~= 'string' then return 0 end
 local taken = call('ZRANGE', KEYS[2], 0, -1)
-if #taken == 0 then return 0 end
+if #taken == 0 then
+  local free = tonumber(call('GET', KEYS[1]))
+  if ARGV[3] == '0' or not free or call('EXISTS', KEYS[5]) == 1 then return 0 end
+  return free == number_made(KEYS[4], free) and 0 or redis.error_reply('HFNOOWNER ' .. text(free))
+end
 local holders, seen = 0, {}
 for _, one in ipairs(taken) do
   local owner = string.sub(one, 1, 14)
@@ -286,11 +312,11 @@ HOLDFAST_SCRIPT(lock_release, lock_release_text)
 HOLDFAST_SCRIPT(permits_enter, permit_library, permits_enter_text)
 HOLDFAST_SCRIPT(settle, permit_library, settle_text)
 HOLDFAST_SCRIPT(permits_release, permit_library, permits_release_text)
-HOLDFAST_SCRIPT(plain_enter, plain_enter_text)
+HOLDFAST_SCRIPT(plain_enter, plain_library, plain_enter_text)
 HOLDFAST_SCRIPT(plain_release, plain_release_text)
 HOLDFAST_SCRIPT(renew, permit_library, renew_text)
-HOLDFAST_SCRIPT(inspect, permit_library, inspect_text)
-HOLDFAST_SCRIPT(revoke, permit_library, revoke_text)
+HOLDFAST_SCRIPT(inspect, permit_library, plain_library, inspect_text)
+HOLDFAST_SCRIPT(revoke, permit_library, plain_library, revoke_text)
 HOLDFAST_SCRIPT(count, count_text)
 
 }  // namespace holdfast::engines::redis::redisson_scripts

@@ -42,6 +42,13 @@ std::uint64_t read_bytes(std::string_view bytes) {
   return out;
 }
 
+std::string in_hex(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes)
+    fmt::format_to(std::back_inserter(out), "{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
 void append_bytes(std::string& to, std::uint64_t from, unsigned count) {
   while (count-- > 0) to += static_cast<char>(from >> (8 * count) & 0xffU);
 }
@@ -197,15 +204,17 @@ command redisson::renew_command(std::span<const renewal> batch) const {
 }
 
 command redisson::inspect_command(std::string_view name) const {
-  command out{redisson_scripts::inspect(), 3, 0};
-  out << key(name) << after(name, "timeout") << token_key(name);
+  command out{redisson_scripts::inspect(), 5, 1};
+  out << key(name) << after(name, "timeout") << token_key(name) << after(name, "holdfast_permits")
+      << after(name, "holdfast_count") << std::int64_t{how_.plain_semaphores};
   return out;
 }
 
 command redisson::revoke_command(std::string_view name) const {
-  command out{redisson_scripts::revoke(), 3, 2};
-  out << key(name) << after(name, "timeout") << token_key(name) << channel_of(topic::lock, name)
-      << channel_of(topic::semaphore, name);
+  command out{redisson_scripts::revoke(), 5, 3};
+  out << key(name) << after(name, "timeout") << token_key(name) << after(name, "holdfast_permits")
+      << after(name, "holdfast_count") << channel_of(topic::lock, name)
+      << channel_of(topic::semaphore, name) << std::int64_t{how_.plain_semaphores};
   return out;
 }
 
@@ -225,37 +234,57 @@ lock_info redisson::read_info(const value& got, std::string_view name) const {
   out.name = name;
   out.capacity = rw_capacity;
   if (got.items.size() < 4) return out;
-  const fencing_token last{static_cast<std::uint64_t>(number_in(got.items[3]))};
+  const auto kind = got.items[0].text;
   const auto& pairs = got.items[1].items;
+  const auto number = number_in(got.items[2]);
+  const fencing_token last{static_cast<std::uint64_t>(number_in(got.items[3]))};
   std::size_t mixed = last.value;
   const auto mix = [&mixed](std::string_view text) {
     mixed = mixed * 31 + std::hash<std::string_view>{}(text);
   };
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) mix(pairs[i].text);
-  if (got.items[0].text == "permits") {
+  if (kind == "permits") {
     read_permits(pairs, last, out);
-    out.capacity = static_cast<std::uint64_t>(std::max<std::int64_t>(number_in(got.items[2]), 0) +
-                                              static_cast<std::int64_t>(pairs.size() / 2));
+    out.capacity = static_cast<std::uint64_t>(std::max<std::int64_t>(number, 0)) + pairs.size() / 2;
+  } else if (kind == "plain" && got.items.size() > 4) {
+    out.capacity = static_cast<std::uint64_t>(std::max<std::int64_t>(number_in(got.items[4]), 0));
+    out.free_permits = static_cast<std::uint64_t>(std::max<std::int64_t>(number, 0));
+    mix(std::to_string(number));
   } else {
-    const auto left = number_in(got.items[2]);
-    for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
-      holder_info holder;
-      holder.weight = rw_capacity;
-      holder.token = last;
-      holder.expires_in = left < 0 ? nanoseconds::max() : nanoseconds{milliseconds{left}};
-      if (const auto owner = read_lock_owner(pairs[i].text)) {
-        holder.owner = *owner;
-      } else {
-        holder.label = support::quoted(pairs[i].text, 40);
-      }
-      out.holders.push_back(std::move(holder));
-    }
+    read_lock(pairs, last, time_left(number), out);
   }
-  out.version = out.holders.empty() ? 0 : mixed | 1U;
+  out.version = out.holders.empty() && !out.free_permits ? 0 : mixed | 1U;
   return out;
 }
 
+// One owner, or those of an RReadWriteLock, which has a field "mode" and writes the writer as "OWNER:write".
+void redisson::read_lock(const std::vector<value>& pairs, fencing_token last, nanoseconds left,
+                         lock_info& into) {
+  const auto mode_at = [&] {
+    std::size_t at = 0;
+    while (at + 1 < pairs.size() && pairs[at].text != "mode") at += 2;
+    return at;
+  }();
+  const bool has_readers = mode_at + 1 < pairs.size();
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    if (i == mode_at) continue;
+    constexpr std::string_view writes = ":write";
+    auto written = pairs[i].text;
+    const bool is_writer = !has_readers || written.ends_with(writes);
+    if (has_readers && is_writer) written.remove_suffix(writes.size());
+    holder_info holder;
+    holder.mode = is_writer ? lock_mode::exclusive : lock_mode::shared;
+    holder.weight = is_writer ? rw_capacity : 1;
+    if (!has_readers) holder.token = last;
+    holder.expires_in = left;
+    holder.owner = read_lock_owner(written).value_or(owner_id{});
+    holder.owner_text = shown_owner(written);
+    into.holders.push_back(std::move(holder));
+  }
+}
+
 // Ids in the order of their ends; the ids of an owner begin with the same 14 bytes. Only 8 of them are the client's.
+// Java shows an id as its bytes in hex.
 void redisson::read_permits(const std::vector<value>& pairs, fencing_token last,
                             lock_info& into) const {
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
@@ -271,10 +300,11 @@ void redisson::read_permits(const std::vector<value>& pairs, fencing_token last,
     }
     holder_info holder;
     holder.owner = owner;
+    holder.owner_text = in_hex(id);
     holder.mode = lock_mode::permits;
     holder.weight = 1;
     holder.token = last;  // at most
-    holder.expires_in = milliseconds{number_in(pairs[i + 1])};
+    holder.expires_in = time_left(number_in(pairs[i + 1]));
     into.holders.push_back(std::move(holder));
   }
 }

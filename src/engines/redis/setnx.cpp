@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <random>
 
 namespace holdfast::engines::redis {
@@ -24,6 +25,12 @@ std::int64_t wall_ms() {
       .count();
 }
 
+bool read_digits(std::string_view text, std::uint64_t& into) {
+  const auto* end = text.data() + text.size();
+  const auto [at, code] = std::from_chars(text.data(), end, into);
+  return code == std::errc{} && at == end;
+}
+
 capabilities describe(const recipe& by, const settings& how, capabilities caps) {
   caps.engine = "redis, layout " + how.layout;
   caps.wakeup = wakeup_kind::poll;
@@ -32,8 +39,13 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
       "The server's clock in microseconds when the lock was taken, or one more than the last token "
       "(kept for a minute at holdfast-token): strictly rising over all names, also after a restart "
       "without data, as long as that clock does not step back by more than that. Other programs "
-      "that take the lock get none. It is not stored with the lock, so inspect cannot show it.";
+      "that take the lock get none.";
   by.describe(caps);
+  caps.limits +=
+      " The value of the key is the owner and its token; there is no place for labels, so the "
+      "value "
+      "of an election's leader is empty. A leader of another make has no term: observe does not "
+      "see it come or go.";
   return caps;
 }
 
@@ -54,22 +66,27 @@ result<std::unique_ptr<engine>> setnx::open(const recipe& by, const settings& ho
 // "32 hex digits-sequence"; in getset the value as a whole is a decimal number, for clients that read it as one.
 std::string setnx::owner_text(const owner_id& owner) const {
   if (!by_.is_decimal_owner) return to_string(owner);
-  return fmt::format("{:020}{:020}{}", owner.client[0], owner.client[1], owner.sequence);
+  return fmt::format("{:020}{:020}{:020}", owner.client[0], owner.client[1], owner.sequence);
 }
 
-std::optional<owner_id> setnx::read_owner(std::string_view value) const {
-  if (!by_.is_decimal_owner) return parse_owner(value);
-  const auto point = std::min(value.find('.'), value.size());
-  const auto digits = value.substr(std::min(point + 1, value.size()));
-  if (digits.size() < 41) return std::nullopt;
-  owner_id out;
-  const auto read = [](std::string_view text, std::uint64_t& into) {
-    const auto* end = text.data() + text.size();
-    const auto [at, code] = std::from_chars(text.data(), end, into);
-    return code == std::errc{} && at == end;
-  };
-  if (!read(digits.substr(0, 20), out.client[0]) || !read(digits.substr(20, 20), out.client[1]) ||
-      !read(digits.substr(40), out.sequence))
+// "OWNER:TOKEN", or "ENDS.OWNERTOKEN" in decimal digits.
+std::optional<setnx::written> setnx::read_value(std::string_view value) const {
+  written out;
+  if (!by_.is_decimal_owner) {
+    const auto colon = value.find(':');
+    const auto owner = parse_owner(value.substr(0, colon));
+    if (!owner || colon == std::string_view::npos) return std::nullopt;
+    out.owner = *owner;
+    return read_digits(value.substr(colon + 1), out.token.value) ? std::optional{out}
+                                                                 : std::nullopt;
+  }
+  const auto point = value.find('.');
+  if (point == std::string_view::npos || value.size() - point <= 61) return std::nullopt;
+  const auto digits = value.substr(point + 1);
+  if (!read_digits(digits.substr(0, 20), out.owner.client[0]) ||
+      !read_digits(digits.substr(20, 20), out.owner.client[1]) ||
+      !read_digits(digits.substr(40, 20), out.owner.sequence) ||
+      !read_digits(digits.substr(60), out.token.value))
     return std::nullopt;
   return out;
 }
@@ -104,9 +121,7 @@ command setnx::enter_command(const request& ask) const {
 }
 
 command setnx::settle_command(const request& ask) const {
-  command out{by_.settle, 2, 2};
-  out << key(ask.name) << key(token_counter) << wall_ms() << owner_text(ask.owner);
-  return out;
+  return owner_command(by_.settle, ask.name, ask.owner);
 }
 
 std::vector<const script*> setnx::release_scripts() const { return {&by_.release}; }
@@ -142,7 +157,7 @@ command setnx::revoke_command(std::string_view name) const {
 
 // ---- answers
 
-// The owner is all that the store knows. What is no owner of ours is shown as it is, as the label.
+// Owner and token are all that the store knows. What is no owner of ours is shown as it is.
 lock_info setnx::read_info(const resp::value& got, std::string_view name) const {
   lock_info out;
   out.name = name;
@@ -153,15 +168,16 @@ lock_info setnx::read_info(const resp::value& got, std::string_view name) const 
   if (left == -2) return out;  // it is over, and has not been taken since
   holder_info holder;
   holder.weight = rw_capacity;
-  holder.expires_in = left < 0 ? nanoseconds::max() : nanoseconds{milliseconds{left}};
-  const auto owner = read_owner(value);
-  if (owner) {
-    holder.owner = *owner;
+  holder.expires_in = time_left(left);
+  const auto ours = read_value(value);
+  if (ours) {
+    holder.owner = ours->owner;
+    holder.token = ours->token;
   } else {
-    holder.label = support::quoted(value, 40);
+    holder.owner_text = shown_owner(value);
   }
   // The value changes with the holder (and in getset with every renewal, so there only the owner counts).
-  const auto holding = owner ? to_string(*owner) : std::string{value};
+  const auto holding = ours ? to_string(ours->owner) : std::string{value};
   out.version = std::hash<std::string>{}(holding) | 1U;
   out.holders.push_back(std::move(holder));
   return out;

@@ -1,8 +1,8 @@
 // The layouts that keep a lock in one string key: setnx, setnx-expire-lua and getset (setnx_recipes.hpp).
 //
-// The key is the lock's name, behind the prefix if one was given; the value is the owner. Tokens are the server's
-// clock in microseconds, read in the script that takes the lock. Nothing is stored for waiters: they sleep for a
-// moment and ask again.
+// The key is the lock's name, behind the prefix if one was given; the value is the owner and its token. Tokens are the
+// server's clock in microseconds, read in the script that takes the lock. Nothing is stored for waiters: they sleep
+// for a moment and ask again.
 #pragma once
 
 #include "engines/redis/compat_layout.hpp"
@@ -37,7 +37,11 @@ class setnx final : public compat_layout {
 
   command owner_command(const script& what, std::string_view name, const owner_id& owner) const;
   std::string owner_text(const owner_id& owner) const;
-  std::optional<owner_id> read_owner(std::string_view value) const;
+  struct written {
+    owner_id owner;
+    fencing_token token;
+  };
+  std::optional<written> read_value(std::string_view value) const;
   std::int64_t rounded(nanoseconds ttl) const;
 
   const recipe& by_;

@@ -11,24 +11,28 @@ using namespace std::chrono_literals;
 
 // ---- what the recipes do differently
 //
-//   take(key, owner, ttl)       true when it has taken the lock
-//   owns(value, owner)          is this the value of that owner's lock?
+//   take(key, owner, ttl, token)     true when it has taken the lock
+//   token_in(value, owner)           the token in the value of that owner's lock, as text; nil for another's
 //   extend(key, value, owner, ttl)   of a lock that is the owner's; false when it is over all the same
-//   left(key, value)            ms until it ends; -1 when it has no end, -2 when it is over
+//   left(key, value)                 ms until it ends; -1 when it has no end, -2 when it is over
 
 constexpr std::string_view by_expiry = R"lua(
-local function owns(value, owner) return value == owner end
+local function token_in(value, owner)
+  if string.sub(value, 1, #owner) == owner then return string.match(value, '^:(%d+)$', #owner + 1) end
+end
 local function left(key) return redis.call('PTTL', key) end
 local function extend(key, _, _, ttl) return redis.call('PEXPIRE', key, ttl) == 1 end
 )lua";
 
 constexpr std::string_view take_by_set = R"lua(
-local function take(key, owner, ttl) return redis.call('SET', key, owner, 'NX', 'PX', ttl) end
+local function take(key, owner, ttl, token)
+  return redis.call('SET', key, owner .. ':' .. token, 'NX', 'PX', ttl)
+end
 )lua";
 
 constexpr std::string_view take_by_setnx = R"lua(
-local function take(key, owner, ttl)
-  if redis.call('SETNX', key, owner) == 0 then return false end
+local function take(key, owner, ttl, token)
+  if redis.call('SETNX', key, owner .. ':' .. token) == 0 then return false end
   redis.call('EXPIRE', key, string.format('%.0f', ttl / 1000))
   return true
 end
@@ -40,27 +44,34 @@ end
 // The expiry of the key is only a net, far behind the end in the value: a key that no client comes back to goes.
 constexpr std::string_view by_value = R"lua(
 local now = tonumber(ARGV[1])
-local function owns(value, owner) return string.match(value, '^%d+%.(%d+)$') == owner end
+local function token_in(value, owner)
+  local digits = string.match(value, '^%d+%.(%d+)$')
+  if digits and #digits > #owner and string.sub(digits, 1, #owner) == owner then
+    return string.sub(digits, #owner + 1)
+  end
+end
 local function ends(value)
   local n = tonumber(string.match(value, '^(%d+)$') or string.match(value, '^(%d+)%.%d+$'))
   if n and n < 1e11 then return (n + 1) * 1000 end
   return n
 end
-local function written(owner, ttl) return string.format('%.0f.%s', now + tonumber(ttl), owner) end
+local function written(owner, ttl, token)
+  return string.format('%.0f.%s%s', now + tonumber(ttl), owner, token)
+end
 local function net(key, ttl) redis.call('PEXPIRE', key, string.format('%.0f', 2 * ttl + 60000)) end
-local function take(key, owner, ttl)
-  if redis.call('SETNX', key, written(owner, ttl)) == 0 then
+local function take(key, owner, ttl, token)
+  if redis.call('SETNX', key, written(owner, ttl, token)) == 0 then
     local value = redis.pcall('GET', key)
     local passed = type(value) == 'string' and ends(value)
     if not passed or passed >= now then return false end
-    redis.call('GETSET', key, written(owner, ttl))
+    redis.call('GETSET', key, written(owner, ttl, token))
   end
   net(key, ttl)
   return true
 end
 local function extend(key, value, owner, ttl)
   if ends(value) < now then return false end
-  redis.call('SET', key, written(owner, ttl))
+  redis.call('SET', key, written(owner, ttl, token_in(value, owner)))
   net(key, ttl)
   return true
 end
@@ -76,35 +87,39 @@ end
 constexpr std::string_view asking = R"lua(
 local key, owner, ttl = KEYS[1], ARGV[2], ARGV[3]
 local given_up
+)lua";
+
+// KEYS the lock, the last token, the mark
+constexpr std::string_view try_it = R"lua(
 local clock = redis.call('TIME')  -- before anything is taken: it may be refused
 -- The clock may stand still for some microseconds, and two grants must not have one token. Without memory for the last
 -- one the clock alone has to do.
-local function granted(ms)
+local function next_token()
   local token = clock[1] * 1000000 + clock[2]
   local last = redis.pcall('GET', KEYS[2])
   last = type(last) == 'string' and tonumber(last) or 0
-  if last >= token then token = last + 1 end
-  redis.pcall('SET', KEYS[2], string.format('%.0f', token), 'PX', 60000)
-  return {1, token, ms}
+  return string.format('%.0f', math.max(token, last + 1))
 end
-)lua";
-
-constexpr std::string_view try_it = R"lua(
 given_up = redis.call('GET', KEYS[3])
-if not given_up and take(key, owner, ttl) then return granted(tonumber(ttl)) end
+local token = next_token()
+if not given_up and take(key, owner, ttl, token) then
+  redis.pcall('SET', KEYS[2], token, 'PX', 60000)
+  return {1, token, tonumber(ttl)}
+end
 )lua";
 
 constexpr std::string_view look_at_it = R"lua(
 local value = redis.pcall('GET', key)
 if type(value) == 'table' then return value end
-if value and owns(value, owner) then return granted(left(key, value)) end
+local mine = value and token_in(value, owner)
+if mine then return {1, mine, left(key, value)} end
 if given_up then return redis.error_reply('HFOVER given up') end
 return {0, value and left(key, value) or 0}
 )lua";
 
 constexpr std::string_view release_text = R"lua(
 local value = redis.pcall('GET', KEYS[1])
-if type(value) == 'string' and owns(value, ARGV[2]) then return redis.call('DEL', KEYS[1]) end
+if type(value) == 'string' and token_in(value, ARGV[2]) then return redis.call('DEL', KEYS[1]) end
 return 0
 )lua";
 
@@ -113,7 +128,7 @@ local verdicts = {}
 for i, key in ipairs(KEYS) do
   local owner, ttl = ARGV[2 * i], ARGV[2 * i + 1]
   local value = redis.pcall('GET', key)
-  local held = type(value) == 'string' and owns(value, owner) and extend(key, value, owner, ttl)
+  local held = type(value) == 'string' and token_in(value, owner) and extend(key, value, owner, ttl)
   verdicts[i] = held and '1' or '0'
 end
 return table.concat(verdicts)

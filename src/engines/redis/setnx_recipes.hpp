@@ -1,8 +1,10 @@
 // Three ways to keep a lock in one string key, as tables: what their scripts do, and what they are worth.
 //
-//   setnx             SET NAME OWNER NX PX ttl. Shared with redsync, node-redlock, redis-py, redis-plus-plus.
-//   setnx-expire-lua  SETNX NAME OWNER and EXPIRE NAME seconds in one script.
-//   getset            SETNX NAME "ENDS.OWNER"; a client that finds ENDS (ms, wall clock) passed takes it with GETSET.
+//   setnx             SET NAME OWNER:TOKEN NX PX ttl. Shared with redsync, bsm/redislock, node-redlock,
+//                     redis-semaphore, redis-py, redis-plus-plus: to all of them the value is any text.
+//   setnx-expire-lua  SETNX NAME OWNER:TOKEN and EXPIRE NAME seconds in one script.
+//   getset            SETNX NAME "ENDS.OWNERTOKEN", digits all; a client that finds ENDS (ms, wall clock) passed takes
+//                     it with GETSET.
 //
 // All release only what carries their owner, and renew it by the same comparison.
 #pragma once

@@ -28,7 +28,8 @@ TEST_F(layouts, setnx_looks_like_set_nx_px) {
   mutex lock{a, "orders"};
   auto held = lock.acquire({.ttl = 10s});
   ASSERT_TRUE(is_ok(held));
-  EXPECT_EQ(redis("GET", "orders"), to_string(held->owner()));
+  EXPECT_EQ(redis("GET", "orders"),
+            fmt::format("{}:{}", to_string(held->owner()), held->token().value));
   const auto left = redis_number({"PTTL", "orders"});
   EXPECT_GT(left, 8'000);
   EXPECT_LE(left, 10'000);
@@ -85,7 +86,10 @@ TEST_F(layouts, setnx_verbs_are_idempotent_by_owner) {
   ASSERT_EQ(again.what, entered::kind::granted);
   EXPECT_LE(again.granted.valid_from + again.granted.ttl,
             std::chrono::steady_clock::now() + again.granted.ttl);
-  EXPECT_EQ(a.verbs->settle(ask, {}).value().what, entered::kind::granted);
+  EXPECT_EQ(again.granted.token, first.granted.token);
+  const auto settled = a.verbs->settle(ask, {}).value();
+  ASSERT_EQ(settled.what, entered::kind::granted);
+  EXPECT_EQ(settled.granted.token, first.granted.token);
   auto other = b.ask("orders");
   const auto waits = b.verbs->enter(other, {}).value();
   ASSERT_EQ(waits.what, entered::kind::waiting);
@@ -168,7 +172,7 @@ TEST_F(layouts, setnx_lists_what_has_the_prefix) {
   ASSERT_EQ(redis("SET", "app:theirs", "x y\n", "PX", "60000"), "OK");
   ASSERT_EQ(redis("SET", "elsewhere", "x"), "OK");
   ASSERT_EQ(redis("HSET", "app:hash", "a", "1"), "1");
-  EXPECT_EQ(redis("GET", "app:one"), to_string(first->owner()));
+  EXPECT_TRUE(redis("GET", "app:one").starts_with(to_string(first->owner())));
   const auto all = a.list().value();
   ASSERT_EQ(all.size(), 3U);
   EXPECT_EQ(all[0].name, "one");
@@ -176,11 +180,86 @@ TEST_F(layouts, setnx_lists_what_has_the_prefix) {
   EXPECT_GT(all[0].holders.at(0).expires_in, 5s);
   EXPECT_EQ(all[1].name, "t*o");
   EXPECT_EQ(all[2].name, "theirs");
-  EXPECT_EQ(all[2].holders.at(0).label, "\"x y\\u{a}\"");
+  EXPECT_EQ(all[2].holders.at(0).owner_text, "\"x y\\u{a}\"");
+  EXPECT_EQ(all[2].holders.at(0).label, "") << "an owner is no label, and no leader's value";
   EXPECT_EQ(a.list("t*").value().size(), 1U) << "a star is a star";
   EXPECT_EQ(a.revoke("one").value(), 1U);
   EXPECT_EQ(redis("EXISTS", "app:one"), "0");
   EXPECT_TRUE(fails_with(first->renew(), errc::lost));
+}
+
+// ---- one name, in every layout
+
+TEST_F(layouts, one_name_is_shown_and_broken_without_a_prefix) {
+  for (const auto* layout : {"setnx", "setnx-expire-lua", "getset", "redisson"}) {
+    redis("FLUSHALL");
+    const auto a = open(layout);
+    EXPECT_TRUE(a.inspect("orders").value().holders.empty()) << layout;
+    mutex lock{a, "orders"};
+    auto held = lock.acquire({.ttl = 10s});
+    ASSERT_TRUE(is_ok(held));
+    ASSERT_TRUE(is_ok(held->renew()));
+    const auto seen = a.inspect("orders").value();
+    ASSERT_EQ(seen.holders.size(), 1U) << layout;
+    EXPECT_EQ(seen.holders[0].owner, held->owner()) << layout;
+    EXPECT_EQ(seen.holders[0].token, held->token()) << layout;
+    EXPECT_EQ(seen.holders[0].age, unknown_time) << layout;
+    EXPECT_GT(seen.holders[0].expires_in, 5s) << layout;
+    EXPECT_LE(seen.holders[0].expires_in, 10s) << layout;
+    EXPECT_EQ(a.revoke("orders").value(), 1U) << layout;
+    EXPECT_TRUE(fails_with(held->renew(), errc::lost)) << layout;
+    const auto all = a.list();
+    ASSERT_TRUE(fails_with(all, errc::unsupported)) << layout;
+    EXPECT_NE(all.error().message().find("?prefix="), std::string::npos) << all.error().message();
+  }
+}
+
+TEST_F(layouts, elections_need_no_prefix) {
+  for (const auto* layout : {"setnx", "setnx-expire-lua", "getset", "redisson"}) {
+    const auto a = open(layout), b = open(layout);
+    election first{a, "boss", "node-1"}, second{a, "boss"}, citizen{b, "boss"};
+    EXPECT_FALSE(citizen.leader().value()) << layout;
+    auto term = first.campaign();
+    ASSERT_TRUE(is_ok(term)) << layout;
+    const auto seen = citizen.observe({}, patience);
+    ASSERT_TRUE(is_ok(seen)) << layout;
+    ASSERT_TRUE(*seen) << layout;
+    EXPECT_EQ((*seen)->term, term->token()) << layout;
+    EXPECT_EQ((*seen)->owner, term->owner()) << layout;
+    EXPECT_EQ((*seen)->value, "") << layout << " has no place for it";
+    auto change =
+        std::async(std::launch::async, [&] { return citizen.observe((*seen)->term, patience); });
+    EXPECT_EQ(change.wait_for(50ms), std::future_status::timeout) << layout;
+    ASSERT_TRUE(is_ok(term->release()));
+    auto next = second.campaign();
+    ASSERT_TRUE(is_ok(next));
+    ASSERT_TRUE(is_ok(change.get())) << layout;
+    EXPECT_EQ(citizen.leader().value().value().term, next->token()) << layout;
+    EXPECT_GT(next->token(), term->token()) << layout;
+    ASSERT_TRUE(is_ok(next->release()));
+  }
+}
+
+// redsync, redis-py and the like.
+TEST_F(layouts, a_leader_of_another_make_has_no_term) {
+  const auto a = open("setnx");
+  const election boss{a, "boss"};
+  ASSERT_EQ(redis("SET", "boss", "c3RyYW5nZXI=", "PX", "60000"), "OK");
+  const auto leads = boss.leader().value();
+  ASSERT_TRUE(leads);
+  EXPECT_EQ(leads->term.value, 0U);
+  EXPECT_EQ(leads->value, "");
+}
+
+TEST_F(layouts, a_key_without_a_ttl_never_expires) {
+  const auto a = open("setnx");
+  ASSERT_EQ(redis("SET", "orders", "c3RyYW5nZXI="), "OK");
+  const auto seen = a.inspect("orders").value();
+  ASSERT_EQ(seen.holders.size(), 1U);
+  EXPECT_EQ(seen.holders[0].owner_text, "c3RyYW5nZXI=");
+  EXPECT_EQ(seen.holders[0].expires_in, no_expiry);
+  ASSERT_EQ(redis("PEXPIRE", "orders", "20000000000000"), "1") << "longer than nanoseconds can say";
+  EXPECT_EQ(a.inspect("orders").value().holders.at(0).expires_in, no_expiry);
 }
 
 // ---- setnx-expire-lua
@@ -191,7 +270,8 @@ TEST_F(layouts, setnx_expire_lua_counts_whole_seconds) {
   mutex lock{a, "orders"};
   auto held = lock.acquire({.ttl = 1500ms});
   ASSERT_TRUE(is_ok(held));
-  EXPECT_EQ(redis("GET", "orders"), to_string(held->owner()));
+  EXPECT_EQ(redis("GET", "orders"),
+            fmt::format("{}:{}", to_string(held->owner()), held->token().value));
   EXPECT_GT(redis_number({"PTTL", "orders"}), 1'500) << "rounded up";
   EXPECT_LE(redis_number({"PTTL", "orders"}), 2'000);
   EXPECT_LE(held->valid_until(), std::chrono::steady_clock::now() + 1500ms) << "but not believed";

@@ -117,6 +117,41 @@ TEST_F(layouts, redisson_release_and_renewal_leave_java_alone) {
   EXPECT_EQ(redis("HGET", "orders", java), "1");
 }
 
+TEST_F(layouts, redisson_shows_owners_as_java_prints_them) {
+  const auto a = open("redisson");
+  ASSERT_EQ(redis("HINCRBY", "orders", java, "1"), "1");
+  auto seen = a.inspect("orders").value();
+  ASSERT_EQ(seen.holders.size(), 1U);
+  EXPECT_EQ(seen.holders[0].owner_text, java);
+  EXPECT_EQ(seen.holders[0].owner.sequence, 42U);
+  EXPECT_EQ(seen.holders[0].expires_in, no_expiry);
+  EXPECT_EQ(seen.holders[0].age, unknown_time);
+  ASSERT_EQ(redis("PEXPIRE", "orders", "30000"), "1");
+  EXPECT_LE(a.inspect("orders").value().holders.at(0).expires_in, 30s);
+  ASSERT_EQ(redis("HSET", "strange", "no uuid", "1"), "1");
+  EXPECT_EQ(a.inspect("strange").value().holders.at(0).owner_text, "no uuid");
+  mutex lock{a, "ours"};
+  auto held = lock.acquire();
+  const auto field = redis("HKEYS", "ours");
+  EXPECT_EQ('[' + a.inspect("ours").value().holders.at(0).owner_text + ']', field);
+}
+
+TEST_F(layouts, redisson_shows_who_reads_and_who_writes) {
+  const auto a = open("redisson");
+  const std::string other = "6a1f2d3c-0000-4000-8000-00000000beef:7";
+  redis("HSET", "book", "mode", "read", java, "1", other, "2");
+  auto seen = a.inspect("book").value();
+  ASSERT_EQ(seen.holders.size(), 2U) << "the mode is no holder";
+  EXPECT_EQ(seen.holders[0].mode, lock_mode::shared);
+  EXPECT_EQ(seen.holders[1].mode, lock_mode::shared);
+  redis("DEL", "book");
+  redis("HSET", "book", "mode", "write", other + ":write", "1");
+  seen = a.inspect("book").value();
+  ASSERT_EQ(seen.holders.size(), 1U);
+  EXPECT_EQ(seen.holders[0].mode, lock_mode::exclusive);
+  EXPECT_EQ(seen.holders[0].owner_text, other);
+}
+
 // What a program of another make hears on a channel, as redis-cli prints it.
 class ear {
  public:
@@ -288,6 +323,70 @@ TEST_F(layouts, redisson_permits_of_the_dead_come_back) {
   EXPECT_TRUE(fails_with(seats.acquire_permits(1, {.wait = 0s}), errc::busy));
   EXPECT_TRUE(is_ok(seats.acquire_permits(1, {.wait = patience})));
   EXPECT_TRUE(wait_until([&] { return redis("GET", "seats") == "1"; }));
+}
+
+// RPermitExpirableSemaphore.acquire() without a lease writes an end that never comes.
+TEST_F(layouts, redisson_permit_without_a_lease_never_expires) {
+  const auto a = open("redisson");
+  ASSERT_EQ(redis("SET", "seats", "1"), "OK");
+  ASSERT_EQ(redis("ZADD", "{seats}:timeout", "922337203685477", "0123456789abcdef"), "1");
+  const auto seen = a.inspect("seats").value();
+  EXPECT_EQ(seen.capacity, 2U);
+  ASSERT_EQ(seen.holders.size(), 1U);
+  EXPECT_EQ(seen.holders[0].expires_in, no_expiry);
+  EXPECT_EQ(seen.holders[0].owner_text, "30313233343536373839616263646566") << "as Java shows it";
+  counting_semaphore seats{a, "seats", 2};
+  EXPECT_TRUE(is_ok(seats.acquire_permits(1, {.wait = 0s})));
+  EXPECT_TRUE(fails_with(seats.acquire_permits(2, {.wait = 0s}), errc::busy));
+}
+
+TEST_F(layouts, redisson_plain_semaphore_shows_what_is_free) {
+  const auto a = open("redisson&semaphore=plain&prefix=app:");
+  counting_semaphore seats{a, "seats", 3};
+  auto two = seats.acquire_permits(2);
+  ASSERT_TRUE(is_ok(two));
+  auto seen = a.inspect("seats").value();
+  EXPECT_EQ(seen.capacity, 3U);
+  EXPECT_EQ(seen.free_permits, 1U);
+  EXPECT_TRUE(seen.holders.empty()) << "the store knows none";
+  const auto version = seen.version;
+  ASSERT_EQ(redis("SET", "app:java", "5"), "OK");  // trySetPermits of Java: the number may be any
+  latch gate{a, "gate", 2};
+  auto all = a.list().value();
+  ASSERT_EQ(all.size(), 2U) << "the latch is none";
+  EXPECT_EQ(all[0].name, "java");
+  EXPECT_EQ(all[0].capacity, 0U) << "not known";
+  EXPECT_EQ(all[0].free_permits, 5U);
+  EXPECT_EQ(all[1].name, "seats");
+  EXPECT_TRUE(fails_with(a.revoke("seats"), errc::unsupported));
+  EXPECT_EQ(redis("GET", "app:seats"), "1") << "untouched";
+  ASSERT_TRUE(is_ok(two->release()));
+  seen = a.inspect("seats").value();
+  EXPECT_EQ(seen.free_permits, 3U);
+  EXPECT_NE(seen.version, version);
+  EXPECT_EQ(a.revoke("seats").value(), 0U);
+  all = a.list().value();
+  ASSERT_EQ(all.size(), 1U) << "no permit is out";
+  EXPECT_EQ(all[0].name, "java");
+}
+
+TEST_F(layouts, redisson_plain_semaphore_checks_its_number) {
+  const auto a = open("redisson&semaphore=plain");
+  const auto once = [](counting_semaphore& of) { return of.acquire_permits(1, {.wait = 0s}); };
+  counting_semaphore three{a, "seats", 3}, two{a, "seats", 2}, five{a, "seats", 5};
+  auto held = once(three);
+  ASSERT_TRUE(is_ok(held));
+  EXPECT_TRUE(fails_with(once(two), errc::misconfigured));
+  EXPECT_TRUE(fails_with(once(five), errc::misconfigured));
+  EXPECT_EQ(redis("GET", "seats"), "2");
+  ASSERT_TRUE(is_ok(held->release()));
+  auto more = once(five);
+  ASSERT_TRUE(is_ok(more)) << "no permit was out, and the number was ours";
+  EXPECT_EQ(redis("GET", "seats"), "4");
+  ASSERT_EQ(redis("INCRBY", "seats", "4"), "8") << "addPermits of Java";
+  EXPECT_TRUE(fails_with(once(five), errc::misconfigured));
+  counting_semaphore nine{a, "seats", 9};
+  EXPECT_TRUE(is_ok(once(nine))) << "all that is known is that 8 were free";
 }
 
 TEST_F(layouts, redisson_plain_semaphore_is_a_number) {

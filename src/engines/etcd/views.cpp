@@ -1,7 +1,6 @@
 // The operators' view.
 #include "engines/etcd/etcd_engine.hpp"
-
-#include <fmt/format.h>
+#include "support/text.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +20,13 @@ nanoseconds age_of(const queue_entry& entry) {
   if (entry.since_ms == 0) return unknown_time;
   const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   return milliseconds{std::max<std::int64_t>(now - entry.since_ms, 0)};  // clocks differ
+}
+
+// What follows the name: in the Go client the lease in hex, which it shows as its session.
+std::string foreign_owner(std::string_view key) {
+  const auto own = key.substr(key.rfind('/') + 1);
+  const bool is_text = support::is_utf8(own) && !support::has_control(own);
+  return is_text ? std::string{own} : support::quoted(own);
 }
 
 void add_leases(const lock_queue& of, std::vector<std::int64_t>& to) {
@@ -87,8 +93,7 @@ lock_info etcd_engine::describe(std::string_view name, const lock_queue& all,
     info.pid = entry.pid;
     info.host = entry.host;
     info.label = entry.label;
-    if (entry.foreign)
-      info.owner_text = fmt::format("{:x}", static_cast<std::uint64_t>(entry.lease));
+    if (entry.foreign) info.owner_text = foreign_owner(entry.key);
     if (entry.stands == standing::holder) {
       info.token = entry.token;
       if (entry.lease == 0) info.expires_in = no_expiry;

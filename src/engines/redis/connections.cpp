@@ -1,5 +1,6 @@
 #include "engines/redis/connections.hpp"
 
+#include "net/reactor_impl.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
 
@@ -265,7 +266,11 @@ void connections::probe_all() {
 }
 
 connections::~connections() {
-  if (getpid() != process_) return;  // after fork() there is no thread to wait for
+  if (getpid() != process_) return;     // after fork() there is no thread to wait for
+  if (reactor_.inside().on_thread()) {  // of a shared one: it would wait for itself
+    *is_open_ = false;
+    return;
+  }
   support::parker told;
   reactor_.post([this, &told] {
     *is_open_ = false;

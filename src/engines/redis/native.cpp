@@ -93,7 +93,7 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   auto opened = connections::start(how);
   if (!opened) return std::move(opened).error();
   self->connections_ = std::move(*opened);
-  self->waits_ = std::make_unique<waits>(self->connections_->driver());
+  self->waits_ = std::make_shared<waits>(self->connections_->driver());
   std::vector ready{&scripts::release()};
   // The WAIT behind an enter that is not known would be waited for all the same.
   if (how.wait_replicas > 0) ready.push_back(&scripts::enter());

@@ -147,7 +147,7 @@ class native final : public remote_engine, private net::channel_listener {
   std::atomic<unsigned> releases_sent_{0};      // and not answered yet
   std::atomic<bool> ending_{false};
   late_requests late_requests_;
-  std::unique_ptr<waits> waits_;
+  std::shared_ptr<waits> waits_;
   std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 };
 

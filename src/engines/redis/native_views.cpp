@@ -114,9 +114,12 @@ class native::watching final : public engines::watch_loop {
   bool is_ending() const override { return in_.ending_; }
   // Other watches of the same name look again, too.
   void wake() override { in_.waits_->changed(topic_of(kind_, name_)); }
+  // The timer is not cancelled, and a reactor that is shared may run it after the engine is gone.
   void wake_at(steady_time when) override {
-    in_.connections_->driver().at(
-        when, [in = &in_, topic = topic_of(kind_, name_)] { in->waits_->changed(topic); });
+    in_.connections_->driver().at(when,
+                                  [in = std::weak_ptr{in_.waits_}, topic = topic_of(kind_, name_)] {
+                                    if (const auto waiting = in.lock()) waiting->changed(topic);
+                                  });
   }
   result<sight> read(const result<answer>& got) const {
     if (!got) return got.error();

@@ -72,6 +72,21 @@ TEST_F(redis_connections, to_three_servers_share_one_reactor_and_one_stopped_slo
   first.resume();
 }
 
+// As when an answer that comes on it drops the last owner.
+TEST_F(redis_connections, can_end_on_the_thread_of_a_shared_reactor) {
+  const redis_server server;
+  auto ending = connect(server, {.reactor = reactor.get()});
+  auto staying = connect(server, {.reactor = reactor.get()});
+  ASSERT_EQ(ask(*ending, {"PING"}), "PONG");
+  std::atomic<bool> ended{false};
+  reactor->post([&] {
+    ending.reset();
+    ended = true;
+  });
+  ASSERT_TRUE(wait_until([&] { return ended.load(); }));
+  EXPECT_TRUE(stays_true([&] { return ask(*staying, {"PING"}) == "PONG"; }, 1200ms));
+}
+
 TEST_F(redis_connections, follow_the_address_provider_to_another_server) {
   auto old_master = std::make_unique<redis_server>();
   const redis_server new_master;

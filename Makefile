@@ -24,9 +24,9 @@ quick:  ## build and run the fast tests (plain `make`)
 	@ctest --preset dev --parallel $(JOBS) --label-regex '^(unit|tidy)$$'
 
 run:  ## build and run the example: many processes, one counter, no lost update
-	@tools/setup build
-	@$(call configure_and_build,release)
-	@build/release/examples/counter_race
+	@tools/setup run
+	@$(call configure_and_build,run)
+	@build/run/examples/counter_race
 
 test:  ## build and run all tests
 	@tools/setup build test

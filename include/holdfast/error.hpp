@@ -11,6 +11,8 @@
 //   }
 #pragma once
 
+#include <holdfast/language.hpp>
+
 #include <string>
 #include <system_error>
 #include <utility>

@@ -12,6 +12,8 @@
 // that a coroutine takes by reference must outlive it.
 #pragma once
 
+#include <holdfast/language.hpp>
+
 #include <condition_variable>
 #include <coroutine>
 #include <exception>

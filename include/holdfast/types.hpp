@@ -2,6 +2,8 @@
 // them between threads as you would an int.
 #pragma once
 
+#include <holdfast/language.hpp>
+
 #include <array>
 #include <chrono>
 #include <compare>

@@ -71,14 +71,29 @@ result<std::string> decode(std::string_view raw, std::string_view what) {
   return std::move(*plain);
 }
 
-result<std::string> parse_scheme(std::string_view raw, bool found) {
+// What to do about an address without a scheme, as far as it shows what was meant and may be quoted.
+std::string scheme_advice(std::string_view text) {
+  const auto slashes = text.find("//");
+  const auto word = text.substr(0, slashes);
+  const bool is_word =
+      !word.empty() && word.find_first_not_of(scheme_characters) == std::string_view::npos;
+  if (text.find('@') == std::string_view::npos && slashes != std::string_view::npos && is_word)
+    return fmt::format("there is no colon after its scheme; write {}.",
+                       support::quoted(fmt::format("{}:{}", word, text.substr(slashes))));
+  if (text.starts_with('/'))
+    return "it does not begin with a scheme; if it is a path, write file: before it.";
+  return "it does not begin with a scheme such as file: or redis:// .";
+}
+
+result<std::string> parse_scheme(std::string_view text) {
+  const auto [raw, rest, found] = split(text, ':');
   std::string scheme{raw};
   std::transform(scheme.begin(), scheme.end(), scheme.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   const bool letter_first = !scheme.empty() && scheme[0] >= 'a' && scheme[0] <= 'z';
   if (!found || !letter_first || scheme.find_first_not_of(scheme_characters) != std::string::npos) {
-    return bad_url("it does not begin with a scheme such as file: or memory: .");
+    return bad_url(scheme_advice(text));
   }
   return scheme;
 }
@@ -226,13 +241,12 @@ result<void> check_text(std::string_view text) {
 result<store_url> store_url::parse(std::string_view text) {
   if (auto ok = check_text(text); !ok) return std::move(ok).error();
   const quoter quote{text};
-  const auto [raw_scheme, after_scheme, has_scheme] = split(text, ':');
-  auto scheme = parse_scheme(raw_scheme, has_scheme);
+  auto scheme = parse_scheme(text);
   if (!scheme) return std::move(scheme).error();
   store_url url;
   url.scheme_ = std::move(*scheme);
 
-  std::string_view rest = after_scheme;
+  std::string_view rest = split(text, ':').after;
   if (rest.starts_with("//")) {
     rest.remove_prefix(2);
     const auto raw = rest.substr(0, rest.find_first_of("/?"));

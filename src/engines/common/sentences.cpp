@@ -8,6 +8,11 @@
 
 namespace holdfast::engines {
 
+std::string kind_of_lock(std::uint64_t capacity) {
+  return capacity == rw_capacity ? std::string{"a mutex"}
+                                 : fmt::format("a semaphore of {} permits", capacity);
+}
+
 error lock_not_held(std::string_view name, std::string_view store, const owner_id& owner) {
   return {errc::not_held,
           fmt::format("Lock {} on {} is not held by {} (any more); nothing was changed.",
@@ -15,10 +20,6 @@ error lock_not_held(std::string_view name, std::string_view store, const owner_i
 }
 
 not_done other_capacity(const request& ask, std::uint64_t capacity, std::string_view store) {
-  const auto kind = [](std::uint64_t of) {
-    return of == rw_capacity ? std::string{"a mutex"}
-                             : fmt::format("a semaphore of {} permits", of);
-  };
   const auto name = support::quoted(ask.name);
   if (ask.weight > ask.capacity)
     return {errc::misconfigured, fmt::format("Lock {} on {} has {} permits, and {} were asked for.",
@@ -26,7 +27,7 @@ not_done other_capacity(const request& ask, std::uint64_t capacity, std::string_
   return {errc::misconfigured,
           fmt::format("Lock {} on {} is in use as {}, and was asked for as {}; all users of a name "
                       "must agree on its kind and its permits.",
-                      name, store, kind(capacity), kind(ask.capacity))};
+                      name, store, kind_of_lock(capacity), kind_of_lock(ask.capacity))};
 }
 
 not_done cannot_downgrade(const grant& held, lock_mode is, lock_mode to, std::string_view store) {

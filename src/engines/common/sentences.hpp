@@ -5,9 +5,13 @@
 #include <holdfast/engine.hpp>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace holdfast::engines {
+
+// "a mutex" (also as readers and a writer), or "a semaphore of 4 permits".
+std::string kind_of_lock(std::uint64_t capacity);
 
 error lock_not_held(std::string_view name, std::string_view store, const owner_id& owner);
 // In use with that capacity, which is not the one that was asked for, or is too small for it.

@@ -13,6 +13,18 @@ error bad_address(const store_url& url, std::string_view what) {
   return not_done{errc::misconfigured, fmt::format("The store address {} {}", url.str(), what)};
 }
 
+error bad_hosts(const store_url& url, std::string_view what) {
+  const auto first = url.path().find_first_not_of('/');
+  if (!url.endpoints().empty() || first == std::string::npos) return bad_address(url, what);
+  // What was meant as the host is in the path; and where that has an @, so may a password be.
+  const bool may_be_quoted = url.path().find('@') == std::string::npos;
+  const auto meant = may_be_quoted ? url.path().substr(first) : std::string{"user@host"};
+  return not_done{
+      errc::misconfigured,
+      fmt::format("The store address {} lacks the // before its host; write {}://{}.",
+                  may_be_quoted ? url.str() : url.scheme() + ":...", url.scheme(), meant)};
+}
+
 std::string text_option(const store_url& url, std::string_view key, std::string_view fallback) {
   const auto* given = url.find(key);
   return std::string{given == nullptr ? fallback : std::string_view{*given}};

@@ -15,6 +15,8 @@ namespace holdfast::engines {
 
 // misconfigured: "The store address URL <what>".
 error bad_address(const store_url& url, std::string_view what);
+// The same for an address whose hosts are not what the store needs; says it when only the // is missing.
+error bad_hosts(const store_url& url, std::string_view what);
 // The value of ?key=, or the fallback.
 std::string text_option(const store_url& url, std::string_view key, std::string_view fallback = {});
 

@@ -15,7 +15,7 @@ constexpr std::size_t longest_prefix = 256;
 
 result<void> read_places(const store_url& url, settings& out) {
   if (url.endpoints().empty())
-    return bad_address(url, "must name at least one member of the cluster: etcd://a,b,c/prefix.");
+    return bad_hosts(url, "must name at least one member of the cluster: etcd://a,b,c/prefix.");
   const bool use_tls = url.scheme() == "etcds";
   for (const auto& at : url.endpoints()) {
     auto tls = read_tls_files(url, use_tls, at.host, "TLS is etcds://");

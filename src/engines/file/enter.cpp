@@ -1,8 +1,7 @@
 // enter and settle: the uncontended path, and the queue.
 #include "engines/common/grant_rule.hpp"
+#include "engines/common/sentences.hpp"
 #include "engines/file/file_engine.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -12,23 +11,6 @@ namespace {
 
 // Below this the word's coarse time would eat a noticeable part of the ttl.
 constexpr nanoseconds shortest_fast_ttl = std::chrono::milliseconds{200};
-
-not_done misfit_error(const request& ask, std::uint64_t capacity) {
-  const auto kind = [](std::uint64_t of) {
-    return of == rw_capacity ? std::string{"a mutex"}
-                             : fmt::format("a semaphore of {} permits", of);
-  };
-  if (ask.weight > ask.capacity) {
-    return {errc::misconfigured,
-            fmt::format("The lock \"{}\" has {} permits, and {} were asked for at once.", ask.name,
-                        ask.capacity, ask.weight)};
-  }
-  return {errc::misconfigured,
-          fmt::format(
-              "The lock \"{}\" is in use as {}, and was asked for as {}; all users of a name must "
-              "agree.",
-              ask.name, kind(capacity), kind(ask.capacity))};
-}
 
 }  // namespace
 
@@ -240,7 +222,7 @@ result<entered> file_engine::enter_queue(locked_shard& shard, record& in, const 
   }
   if (ask.replaces != nullptr && base == nullptr) return give_back(not_held_error(ask.name));
   if (in.capacity != ask.capacity || ask.weight > in.capacity) {
-    return give_back(misfit_error(ask, in.capacity));
+    return give_back(other_capacity(ask, in.capacity, "file:" + store().path()));
   }
   if (!enters && !ask.wait) return give_back(entered{});
 

@@ -2,6 +2,7 @@
 
 #include "engines/common/grant_rule.hpp"
 #include "engines/common/modes.hpp"
+#include "engines/common/sentences.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -43,10 +44,7 @@ result<entered> store::enter(const request& ask, session& client, steady_time no
   if (at == locks_.end() && ask.replaces != nullptr) return gone(ask.name);
   const auto capacity = at == locks_.end() ? ask.capacity : at->second.capacity;
   if (capacity != ask.capacity || ask.weight > capacity) {
-    return error{errc::misconfigured,
-                 fmt::format("The lock {} is in use with a capacity of {}, and {} of {} was asked "
-                             "for; all users of a name must agree on its kind and its permits.",
-                             support::quoted(ask.name), capacity, ask.weight, ask.capacity)};
+    return other_capacity(ask, capacity, "memory:");
   }
   if (at == locks_.end()) {
     at = locks_.emplace(ask.name, lock{}).first;

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 result<void> read_place(const store_url& url, settings& out) {
   if (url.endpoints().size() != 1)
-    return bad_address(url, "must name one host: mysql://user@host/database.");
+    return bad_hosts(url, "must name one host: mysql://user@host/database.");
   const auto& at = url.endpoints().front();
   out.host = at.host;
   out.port = at.port.value_or(std::uint16_t{3306});

@@ -1,10 +1,13 @@
 #include "engines/redis/errors.hpp"
 
+#include "engines/common/sentences.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
+#include <optional>
 
 namespace holdfast::engines::redis {
 
@@ -49,9 +52,6 @@ constexpr std::array reply_kinds{
     reply_kind{"ERR DB index", errc::misconfigured, "it has no such database"},
     reply_kind{"HFGONE", errc::not_held, "the grant to be upgraded is gone"},
     reply_kind{"HFOVER", errc::outcome_unknown, "this attempt was given up before"},
-    reply_kind{"HFCAPACITY", errc::misconfigured,
-               "it is in use with another capacity; all users of a name must agree on its kind and "
-               "its permits"},
     reply_kind{"HFNOOWNER", errc::unsupported,
                "its permits (?semaphore=plain) have no owner, so none can be taken away: a holder "
                "that gives its own back later would make more of them than there are"},
@@ -76,12 +76,27 @@ std::string_view unwrapped(std::string_view reply) {
   return begin == std::string_view::npos ? reply : reply.substr(begin);
 }
 
+// "HFCAPACITY 4": what our scripts answer when a name is in use as something else.
+std::optional<std::uint64_t> other_capacity_in(std::string_view reply) {
+  constexpr std::string_view begin = "HFCAPACITY ";
+  if (!reply.starts_with(begin)) return std::nullopt;
+  reply.remove_prefix(begin.size());
+  std::uint64_t capacity = 0;
+  std::from_chars(reply.data(), reply.data() + reply.size(), capacity);
+  return capacity;
+}
+
 // With only `shown` of the reply in the sentence.
 error sentence_about(std::string_view reply, std::string_view name, std::string_view store,
                      std::string_view shown) {
   const auto inner = unwrapped(reply);
   const auto about = name.empty() ? std::string{store}
                                   : fmt::format("Lock {} on {}", support::quoted(name), store);
+  if (const auto capacity = other_capacity_in(inner))
+    return not_done{errc::misconfigured,
+                    fmt::format("{} is in use as {}, and was asked for as something else; all "
+                                "users of a name must agree on its kind and its permits.",
+                                about, kind_of_lock(*capacity))};
   for (const auto& row : reply_kinds) {
     if (!inner.starts_with(row.prefix)) continue;
     auto sentence = fmt::format("{}: the server answered {}: {}.", about,

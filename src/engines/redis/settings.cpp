@@ -23,7 +23,7 @@ result<void> read_place(const store_url& url, settings& out) {
     return {};
   }
   if (url.endpoints().size() != 1)
-    return bad_address(url, "must name one host; several masters are redlock://a,b,c.");
+    return bad_hosts(url, "must name one host; several masters are redlock://a,b,c.");
   const auto& at = url.endpoints().front();
   out.where.host = at.host;
   out.where.port = at.port.value_or(usual_port);

@@ -77,8 +77,9 @@ void refuse_unknown_command(const std::string& name) {
 }
 
 CLI::Option* add(CLI::App& app, const flag& row) {
-  auto* option = row.value.empty() ? app.add_flag(std::string{row.name})
-                                   : app.add_option(std::string{row.name});
+  const auto names =
+      row.letter.empty() ? std::string{row.name} : fmt::format("{},{}", row.letter, row.name);
+  auto* option = row.value.empty() ? app.add_flag(names) : app.add_option(names);
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   if (!row.value.empty()) option->type_size(1)->expected(1);
   return option;
@@ -101,9 +102,8 @@ void add_command(CLI::App& root, const command& row) {
   }
   for (const auto& option : row.flags) add(*app, option);
   for (const auto& option : row.flags)
-    if (!option.excludes.empty())
-      app->get_option(std::string{option.name})
-          ->excludes(app->get_option(std::string{option.excludes}));
+    for (const auto other : split(option.excludes, '|'))
+      app->get_option(std::string{option.name})->excludes(app->get_option(std::string{other}));
   add(*app, common_flags().front());
 }
 
@@ -251,6 +251,26 @@ std::int64_t arguments::integer(std::string_view name, std::int64_t fallback, st
   return value;
 }
 
+std::optional<nanoseconds> arguments::ttl() const {
+  if (!has("--ttl")) return std::nullopt;
+  const auto given = duration("--ttl", nanoseconds{});
+  if (given == nanoseconds{})
+    throw usage_error(
+        "--ttl takes a time above 0, such as 10s: after a pause of that length others may take the "
+        "lock. (To limit how long the lock is held, use --max-hold.)");
+  return given;
+}
+
+void arguments::check_ttl(const client& store) const {
+  const auto given = ttl();
+  const auto& can = store.capabilities();
+  if (!given || (*given >= can.min_ttl && *given <= can.max_ttl)) return;
+  throw lock_error({errc::misconfigured,
+                    fmt::format("--ttl {} is too {} for the store {}; give {} to {}.",
+                                text("--ttl"), *given < can.min_ttl ? "short" : "long", store.url(),
+                                format_duration(can.min_ttl), format_duration(can.max_ttl))});
+}
+
 std::vector<unsigned> arguments::list(std::string_view name, std::vector<unsigned> fallback) const {
   if (!has(name)) return fallback;
   std::vector<unsigned> numbers;
@@ -291,6 +311,14 @@ client arguments::open_store(client_options options) const {
                      "password_env or HOLDFAST_PASSWORD, or here as {}.",
                      url->str(), withheld_password)});
   return client::open(store_text(), std::move(options));
+}
+
+void warn_if_private(const client& store) {
+  if (store.capabilities().cross_process) return;
+  warn(
+      fmt::format("The store {} lives in this one process and excludes no other; name one that "
+                  "they share with --store or HOLDFAST_STORE, such as file:/var/lib/myapp/locks.",
+                  store.url()));
 }
 
 }  // namespace holdfast::cli

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -35,6 +36,9 @@ class arguments {
   nanoseconds duration(std::string_view name, nanoseconds fallback) const;
   std::int64_t integer(std::string_view name, std::int64_t fallback, std::int64_t low,
                        std::int64_t high) const;
+  // Of --ttl, when it is given. Zero is refused here, and by check_ttl() what a store does not take.
+  std::optional<nanoseconds> ttl() const;
+  void check_ttl(const client& store) const;
   std::vector<unsigned> list(std::string_view name, std::vector<unsigned> fallback) const;
   // What stood after "--".
   const std::vector<std::string>& program() const noexcept { return program_; }
@@ -49,6 +53,9 @@ class arguments {
   std::map<std::string, std::string, std::less<>> values_;
   std::vector<std::string> program_;
 };
+
+// Says so when this store lives in our process alone, for commands that are about other processes.
+void warn_if_private(const client& store);
 
 struct invocation {
   const command* what;

@@ -6,9 +6,17 @@ namespace holdfast::cli {
 
 namespace {
 
+// With the letter that flock(1) has for it.
+constexpr flag as(std::string_view letter, flag row) {
+  row.letter = letter;
+  return row;
+}
+
 constexpr flag json{"--json", "", "print JSON, for programs"};
-constexpr flag wait_for{"--wait", "DURATION",
-                        "wait at most this long, then exit with 75 (default: as long as it takes)"};
+constexpr flag wait_for =
+    as("-w", {"--wait", "DURATION",
+              "wait at most this long, then exit with 75 (default: as long as it takes); a bare "
+              "number counts seconds"});
 constexpr flag ttl{
     "--ttl", "DURATION",
     "when this process is paused or cut off for longer than this, others may take the "
@@ -31,14 +39,26 @@ std::vector<command> running() {
        "HOLDFAST_STORE (without its password; password_file and password_env are handed on). "
        "Should the lock be lost (the store says so, or it could not be renewed in time), the "
        "group gets SIGTERM at once, SIGKILL after the grace, and the exit code is 76. Should "
-       "holdfast itself be killed, the group is ended as well, and the lock is given back.",
-       {{"--shared", "", "hold it together with other --shared holders, as a reader", "",
-         "--permits"},
+       "holdfast itself be killed, the group is ended as well, and the lock is given back.\n"
+       "The lock is given back when CMD itself has ended, as with flock -o. What CMD has left "
+       "running in the background goes on without it, unless --wait-group is given.\n"
+       "On a terminal, a wait of more than a second says which holder it is for.",
+       {as("-s", {"--shared", "", "hold it together with other --shared holders, as a reader", "",
+                  "--permits"}),
         {"--permits", "K/N", "take K of the N permits of a semaphore (just N: one of N)"},
         wait_for,
-        {"--no-wait", "", "exit with 75 at once when it is held by others", "", "--wait"},
+        as("-n", {"--no-wait", "", "exit with 75 at once when it is held by others", "", "--wait"}),
+        as("-E", {"--conflict-exit-code", "CODE",
+                  "exit with this, 0 to 255, instead of 75 when the lock was not acquired"}),
         ttl,
         {"--max-hold", "DURATION", "give the lock up, as lost, after holding it this long"},
+        {"--at-least", "DURATION",
+         "hold the lock at least this long, even when the command ends sooner, so that a host "
+         "whose "
+         "clock is late does not run the same job again; a signal ends that wait"},
+        {"--wait-group", "",
+         "hold the lock until every process of the command's group has ended, and not only the "
+         "command itself"},
         {"--priority", "NUMBER", "higher goes first among the waiters (default 0)"},
         label,
         {"--on-lost", "WHAT", "when the lock is lost: kill the command (default) or only warn",
@@ -47,6 +67,8 @@ std::vector<command> running() {
        {{"holdfast run backup -- rsync -a /srv/ /mnt/backup/", "one backup at a time"},
         {"holdfast run backup --no-wait -- ./backup.sh || [ $? = 75 ]",
          "skip it when one is running already"},
+        {"holdfast run nightly -n --at-least 5m -- ./report.sh || [ $? = 75 ]",
+         "once per night, on whichever host is first, though their clocks differ"},
         {"holdfast run report --shared --wait 10s -- ./report", "many readers, no writer"},
         {"holdfast run build --permits 1/4 -- make", "at most four of these at a time"}},
        &run,
@@ -92,6 +114,22 @@ std::vector<command> latches() {
        {wait_for, json},
        {{"holdfast latch wait tiles --wait 10m && ./stitch", "go on when all four are done"}},
        &latch_wait},
+      {"latch show",
+       "NAME",
+       "print how many counts of a latch are left",
+       "0 is an open latch. Exits with 1 when there is no such latch.",
+       {json},
+       {{"holdfast latch show tiles", ""}},
+       &latch_show},
+      {"latch rm",
+       "NAME",
+       "forget a latch",
+       "Those who wait for it go on waiting, for the next one of that name. Exits with 1 when "
+       "there "
+       "is no such latch.",
+       {json},
+       {{"holdfast latch rm tiles", ""}},
+       &latch_rm},
   };
 }
 
@@ -103,8 +141,14 @@ std::vector<command> looking() {
        "One line for each holder: its lock, how it holds it, host:pid, its label, since when, when "
        "it "
        "would expire if it were not renewed, its fencing token, and how many wait for the lock.",
-       {json, {"--names", "", "print the names alone, one per line", "", "--json"}},
-       {{"holdfast ls", ""}, {"holdfast ls stock/ --json | jq -r '.[].name'", ""}},
+       {json,
+        {"--names", "", "print the names alone, one per line", "", "--json"},
+        {"--prometheus", "", "print the text format of Prometheus, for a text collector", "",
+         "--json|--names"}},
+       {{"holdfast ls", ""},
+        {"holdfast ls stock/ --json | jq -r '.[].name'", ""},
+        {"holdfast ls --prometheus > locks.prom.new && mv locks.prom.new locks.prom",
+         "for the text collector of a node exporter"}},
        &ls},
       {"show",
        "NAME",

@@ -16,8 +16,9 @@ struct flag {
   std::string_view value;          // what it takes, "DURATION"; empty for a switch
   std::string_view text;           // one sentence without the full stop
   std::string_view choices = {};   // "kill|warn": nothing else is accepted
-  std::string_view excludes = {};  // another flag that must not stand beside it
+  std::string_view excludes = {};  // other flags that must not stand beside it, with | between
   bool hidden = false;
+  std::string_view letter = {};  // "-w": the short way to say it
 };
 
 struct example {
@@ -48,6 +49,8 @@ int elect(const arguments&);
 int latch_set(const arguments&);
 int latch_down(const arguments&);
 int latch_wait(const arguments&);
+int latch_show(const arguments&);
+int latch_rm(const arguments&);
 int ls(const arguments&);
 int show(const arguments&);
 int top(const arguments&);

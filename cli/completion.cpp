@@ -29,8 +29,20 @@ std::string first_words() {
 std::string flag_names(const command& row) {
   std::vector<std::string_view> names;
   for (const auto* flags : {&row.flags, &common_flags()})
-    for (const auto& option : *flags) names.push_back(option.name);
+    for (const auto& option : *flags) {
+      if (!option.letter.empty()) names.push_back(option.letter);
+      names.push_back(option.name);
+    }
   return fmt::format("{}", fmt::join(names, " "));
+}
+
+// The second words of a command of two: "set down wait".
+std::string words_after(std::string_view first) {
+  std::vector<std::string_view> words;
+  for (const auto& row : commands())
+    if (row.name.starts_with(fmt::format("{} ", first)))
+      words.push_back(row.name.substr(first.size() + 1));
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 bool takes_lock(const command& row) {
@@ -76,7 +88,7 @@ _holdfast() {{
 {values}  esac
   case $command in
     '') COMPREPLY=($(compgen -W '{commands} --store --help --version' -- "$word")); return ;;
-    latch) COMPREPLY=($(compgen -W 'set down wait' -- "$word")); return ;;
+    latch) COMPREPLY=($(compgen -W '{latches}' -- "$word")); return ;;
     completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- "$word")); return ;;
     help) COMPREPLY=($(compgen -W '{commands}' -- "$word")); return ;;
 {cases}  esac
@@ -91,7 +103,8 @@ _holdfast() {{
 complete -F _holdfast holdfast
 )sh",
                      fmt::arg("values", values), fmt::arg("cases", cases),
-                     fmt::arg("commands", first_words()));
+                     fmt::arg("commands", first_words()),
+                     fmt::arg("latches", words_after("latch")));
 }
 
 // In a zsh _arguments spec, "[", "]" and ":" are syntax.
@@ -111,12 +124,13 @@ std::string zsh() {
     std::string specs;
     for (const auto* flags : {&row.flags, &common_flags()})
       for (const auto& option : *flags) {
-        auto spec = fmt::format("{}[{}]", option.name, zsh_text(option.text));
+        auto spec = fmt::format("[{}]", zsh_text(option.text));
         std::string choices{option.choices};
         std::replace(choices.begin(), choices.end(), '|', ' ');
         if (!option.value.empty())
           spec += fmt::format(":{}:{}", option.value, choices.empty() ? "" : "(" + choices + ")");
-        specs += ' ' + in_single_quotes(spec);
+        for (const auto name : {option.letter, option.name})
+          if (!name.empty()) specs += ' ' + in_single_quotes(fmt::format("{}{}", name, spec));
       }
     if (takes_lock(row)) specs += " '1:lock:_holdfast_locks'";
     if (row.runs_program) specs += " '*::command:_normal'";
@@ -136,7 +150,7 @@ _holdfast() {{
   fi
   local command=$words[2]
   if [[ $command == latch ]]; then
-    if ((CURRENT == 3)); then compadd -- set down wait; return; fi
+    if ((CURRENT == 3)); then compadd -- {latches}; return; fi
     command="latch $words[3]"
     shift words; ((CURRENT--))
   fi
@@ -146,7 +160,8 @@ _holdfast() {{
 }}
 if [[ $funcstack[1] == _holdfast ]]; then _holdfast "$@"; else compdef _holdfast holdfast; fi
 )sh",
-                     fmt::arg("commands", first_words()), fmt::arg("cases", cases));
+                     fmt::arg("commands", first_words()), fmt::arg("cases", cases),
+                     fmt::arg("latches", words_after("latch")));
 }
 
 std::string fish() {
@@ -164,8 +179,8 @@ std::string fish() {
       text += fmt::format("complete -c holdfast -n __fish_use_subcommand -a {}\n", first);
       text += fmt::format(
           "complete -c holdfast -n '__fish_seen_subcommand_from {0}; and not "
-          "__fish_seen_subcommand_from set down wait' -a {1} -d {2}\n",
-          first, last, in_single_quotes(row.summary));
+          "__fish_seen_subcommand_from {3}' -a {1} -d {2}\n",
+          first, last, in_single_quotes(row.summary), words_after(first));
     }
     if (takes_lock(row))
       text +=
@@ -174,6 +189,7 @@ std::string fish() {
       for (const auto& option : *flags) {
         text += fmt::format("complete -c holdfast -n {} -l {} -d {}", seen, option.name.substr(2),
                             in_single_quotes(option.text));
+        if (!option.letter.empty()) text += fmt::format(" -s {}", option.letter.substr(1));
         if (!option.value.empty()) text += " -r";
         std::string choices{option.choices};
         std::replace(choices.begin(), choices.end(), '|', ' ');

@@ -43,7 +43,7 @@ outcome lead(const arguments& args, const program& what, lease& term, signal_inb
 
 int elect(const arguments& args) {
   acquire_options options;
-  if (args.has("--ttl")) options.ttl = args.duration("--ttl", 0ns);
+  options.ttl = args.ttl();
   try {
     const auto what = find_program(args.program());
     signal_inbox signals;
@@ -53,6 +53,8 @@ int elect(const arguments& args) {
                         {args.store_text(), args.text("NAME")}};
     const auto reason = std::make_shared<loss_reason>();
     const auto store = args.open_store({.observer = reason});
+    warn_if_private(store);
+    args.check_ttl(store);
     election candidacy{store, args.text("NAME"), args.text("--value")};
     for (;;) {
       cancel_on_signal cancel{signals};

@@ -23,6 +23,8 @@ std::string heading(std::string_view title) {
 }
 
 std::string entry(std::string_view left, std::string_view right, std::size_t indent) {
+  if (left.size() + 3 > indent)
+    return fmt::format("  {}\n{:{}}{}\n", left, "", indent, wrapped(right, columns(), indent));
   return fmt::format("  {:<{}}{}\n", left, indent - 2, wrapped(right, columns(), indent));
 }
 
@@ -40,8 +42,9 @@ std::string flag_lines(const std::vector<flag>& flags) {
   std::string text;
   for (const auto& row : flags) {
     if (row.hidden) continue;
-    const auto left =
-        row.value.empty() ? std::string{row.name} : fmt::format("{} {}", row.name, row.value);
+    const auto name =
+        row.letter.empty() ? std::string{row.name} : fmt::format("{}, {}", row.letter, row.name);
+    const auto left = row.value.empty() ? name : fmt::format("{} {}", name, row.value);
     const auto choices = row.choices.size() > 20 ? fmt::format(": {}", row.choices) : std::string{};
     text += entry(left, fmt::format("{}{}", row.text, choices), 24);
   }

@@ -104,6 +104,10 @@ std::string latch_json(std::string_view name, std::int64_t left) {
   return text_of({{"name", name}, {"left", left}, {"open", left == 0}});
 }
 
+std::string removed_json(std::string_view name) {
+  return text_of({{"name", name}, {"removed", true}});
+}
+
 std::string broken_json(std::string_view name, std::size_t holders) {
   return text_of({{"name", name}, {"holders_ended", holders}});
 }

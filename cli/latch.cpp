@@ -19,11 +19,17 @@ void report(const arguments& args, std::int64_t left) {
   print(args.has("--json") ? latch_json(args.text("NAME"), left) : fmt::format("{}\n", left));
 }
 
+client opened(const arguments& args) {
+  auto store = args.open_store();
+  warn_if_private(store);
+  return store;
+}
+
 }  // namespace
 
 int latch_set(const arguments& args) {
   const auto count = args.integer("N", 1, 0, most);
-  latch named{args.open_store(), args.text("NAME")};
+  latch named{opened(args), args.text("NAME")};
   named.set(count).value();
   if (args.has("--json")) report(args, count);
   return exit_code::ok;
@@ -31,7 +37,7 @@ int latch_set(const arguments& args) {
 
 int latch_down(const arguments& args) {
   const auto by = args.integer("K", 1, 1, most);
-  latch named{args.open_store(), args.text("NAME")};
+  latch named{opened(args), args.text("NAME")};
   report(args, named.count_down(by).value());
   return exit_code::ok;
 }
@@ -39,13 +45,26 @@ int latch_down(const arguments& args) {
 int latch_wait(const arguments& args) {
   const auto limit = args.duration("--wait", forever);
   signal_inbox signals;
-  const latch named{args.open_store(), args.text("NAME")};
+  const latch named{opened(args), args.text("NAME")};
   cancel_on_signal cancel{signals};
   const auto opened = named.wait(limit, cancel.token());
   cancel.finish();
   if (cancel.signal() != 0) return exit_code::by_signal + cancel.signal();
   opened.value();
   if (args.has("--json")) report(args, 0);
+  return exit_code::ok;
+}
+
+int latch_show(const arguments& args) {
+  report(args, latch{opened(args), args.text("NAME")}.value().value());
+  return exit_code::ok;
+}
+
+int latch_rm(const arguments& args) {
+  latch named{opened(args), args.text("NAME")};
+  named.value().value();  // a name that was mistyped shall not look like success
+  named.remove().value();
+  if (args.has("--json")) print(removed_json(args.text("NAME")));
   return exit_code::ok;
 }
 

@@ -11,10 +11,10 @@ table lock_table(std::span<const lock_info> locks) {
   table rows{{{"NAME", align::left, 48},
               {"MODE"},
               {"HOLDER", align::left, 40},
-              {"LABEL", align::left, 32},
+              {"LABEL", align::left, 32, 3},
               {"HELD FOR", align::right},
-              {"EXPIRES IN", align::right},
-              {"TOKEN", align::right},
+              {"EXPIRES IN", align::right, 60, 2},
+              {"TOKEN", align::right, 60, 1},
               {"WAITERS", align::right}}};
   for (const auto& lock : locks) {
     const auto waiters = std::to_string(lock.waiters.size());

@@ -4,6 +4,7 @@
 #include "json.hpp"
 #include "lock_table.hpp"
 #include "output.hpp"
+#include "prometheus.hpp"
 #include "text.hpp"
 #include "words.hpp"
 
@@ -68,6 +69,8 @@ int ls(const arguments& args) {
     print(locks_json(locks));
   } else if (names) {
     print(names_of(locks));
+  } else if (args.has("--prometheus")) {
+    print(locks_prometheus(locks));
   } else if (locks.empty()) {
     print("No lock is held.\n");
   } else {

@@ -37,7 +37,9 @@ std::string flags(const std::vector<flag>& rows) {
   std::string text;
   for (const auto& row : rows) {
     if (row.hidden) continue;
-    text += fmt::format(".TP\n\\fB{}\\fR", roff(row.name));
+    text += ".TP\n";
+    if (!row.letter.empty()) text += fmt::format("\\fB{}\\fR, ", roff(row.letter));
+    text += fmt::format("\\fB{}\\fR", roff(row.name));
     if (!row.value.empty()) text += fmt::format(" \\fI{}\\fR", roff(row.value));
     text += fmt::format("\n{}", roff(row.text));
     if (!row.choices.empty()) text += fmt::format(" ({})", roff(row.choices));
@@ -81,7 +83,12 @@ int man(const arguments&) {
   text +=
       ".SH ENVIRONMENT\n.TP\n.B HOLDFAST_STORE\nThe store when there is no \\-\\-store. The place "
       "for "
-      "a URL with a password: the list of processes does not show it.\n.TP\n.B HOLDFAST_TOKEN, "
+      "a URL with a password: the list of processes does not show it.\n.TP\n.B "
+      "HOLDFAST_PASSWORD\nThe password of the store, when its address gives none: neither in "
+      "itself nor as password_file or password_env. Handed on to the command of run and "
+      "elect.\n.TP\n.B HOLDFAST_STORE_PASSWORD\nInside run and elect: the password that stood in "
+      "the address outside, which is not handed on. Never set by holdfast.\n.TP\n.B "
+      "HOLDFAST_TOKEN, "
       "HOLDFAST_LOCK\nSet for the command of run and elect: its fencing token and the name of its "
       "lock.\n.TP\n.B NO_COLOR\nWhen set, no colours.\n";
   text +=

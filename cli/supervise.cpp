@@ -50,9 +50,8 @@ class supervisor {
   bool over() {
     if (!ended_) return false;
     // Ended for loss: what the program has started must not go on either.
-    if (!kill_at_ || !group_exists(group_)) return true;
-    if (killed_) return true;
-    return false;
+    if (!kill_at_ && !job_.wait_for_group) return true;
+    return killed_ || !group_exists(group_);
   }
 
   void step() {
@@ -61,17 +60,18 @@ class supervisor {
     ::poll(events.data(), events.size(), patience());
     // Signals first: a command that has ended by itself was not ended for the loss. The release will tell of it.
     while (const auto signal = job_.signals.next()) on_signal(*signal);
-    if (events[1].revents != 0 && !ended_) on_lost();
+    if (events[1].revents != 0 && (!ended_ || job_.wait_for_group)) on_lost();
     if (kill_at_ && !killed_ && steady_clock::now() >= *kill_at_) {
       killed_ = true;
       ::kill(-group_, SIGKILL);
     }
   }
 
-  // Milliseconds for poll(): until SIGKILL is due, or soon again while only the rest of the group is left.
+  // Milliseconds for poll(): until SIGKILL is due, or soon again while only the rest of the group is left, of which
+  // not every process is our child.
   int patience() const {
+    if (ended_) return kill_at_ ? 10 : 50;
     if (!kill_at_ || killed_) return -1;
-    if (ended_) return 10;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - steady_clock::now());
     return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
   }

@@ -34,6 +34,7 @@ struct supervision {
   const loss_reason& reason;
   bool end_when_lost = true;
   std::chrono::nanoseconds grace{};
+  bool wait_for_group = false;  // not only for the program itself
 };
 
 struct outcome {
@@ -47,7 +48,8 @@ inline bool notices_death_late(const capabilities& store) noexcept {
   return store.cross_process && store.clock == expiry_clock::server;
 }
 
-// Returns when the program has ended; when it was ended for loss, when all its group has. Throws program_error.
+// Returns when the program has ended; when it was ended for loss, or with wait_for_group, when all its group has.
+// Throws program_error.
 outcome supervise(const supervision& job);
 
 // HOLDFAST_TOKEN, HOLDFAST_LOCK, and HOLDFAST_STORE: a holdfast inside the program means the same store, or fails. A

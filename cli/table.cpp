@@ -3,6 +3,7 @@
 #include "text.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace holdfast::cli {
 
@@ -34,12 +35,28 @@ std::vector<std::size_t> table::widths() const {
   return widest;
 }
 
+std::vector<std::size_t> table::shown(const std::vector<std::size_t>& widest,
+                                      std::size_t width) const {
+  std::vector<std::size_t> all(columns_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  for (unsigned next = 1; width > 0; ++next) {
+    std::size_t needed = (all.size() - 1) * gap;
+    for (const auto i : all) needed += widest[i];
+    const auto out =
+        std::ranges::find_if(all, [&](std::size_t i) { return columns_[i].drop == next; });
+    if (needed <= width || out == all.end()) break;
+    all.erase(out);
+  }
+  return all;
+}
+
 std::string table::str(std::size_t rows, std::size_t width) const {
   const auto widest = widths();
+  const auto columns = shown(widest, width);
   const auto line_of = [&](auto&& cell, style look) {
     std::string line;
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (i > 0) line.append(gap, ' ');
+    for (const auto i : columns) {
+      if (!line.empty()) line.append(gap, ' ');
       line += padded(cell(i), widest[i], columns_[i].side);
     }
     line.erase(line.find_last_not_of(' ') + 1);
@@ -47,9 +64,9 @@ std::string table::str(std::size_t rows, std::size_t width) const {
     return std::string{on(look)} + line + std::string{look == style::plain ? "" : off()} + '\n';
   };
   auto text = line_of([&](std::size_t i) { return std::string{columns_[i].title}; }, style::bold);
-  std::size_t shown = 0;
+  std::size_t printed = 0;
   for (const auto& line : rows_) {
-    if (rows > 0 && shown++ == rows) break;
+    if (rows > 0 && printed++ == rows) break;
     text += line_of([&](std::size_t i) { return line.cells[i]; }, line.look);
   }
   return text;

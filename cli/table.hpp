@@ -16,6 +16,7 @@ struct column {
   std::string_view title;
   align side = align::left;
   std::size_t widest = 60;  // longer cells are cut, with an ellipsis
+  unsigned drop = 0;        // the n-th to be left out where there is no room for all; 0: never
 };
 
 class table {
@@ -35,6 +36,8 @@ class table {
     style look;
   };
   std::vector<std::size_t> widths() const;
+  // Which columns are shown, by their numbers.
+  std::vector<std::size_t> shown(const std::vector<std::size_t>& widest, std::size_t width) const;
   std::vector<column> columns_;
   std::vector<row> rows_;
 };

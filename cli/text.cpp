@@ -91,6 +91,15 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const auto c = first_code_point(text);
+    if (!c.valid) return false;
+    text.remove_prefix(c.length);
+  }
+  return true;
+}
+
 std::size_t display_width(std::string_view text) {
   std::size_t columns = 0;
   while (!text.empty()) {

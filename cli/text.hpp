@@ -15,6 +15,8 @@ namespace holdfast::cli {
 // become \xHH, byte by byte; everything else stays.
 std::string printable(std::string_view text);
 
+bool is_utf8(std::string_view text);
+
 // Columns on a terminal, approximately: wide for CJK and emoji, none for combining marks.
 std::size_t display_width(std::string_view text);
 

@@ -120,6 +120,24 @@ TEST(latch, cannot_be_counted_down_before_it_exists) {
   EXPECT_TRUE(missing.err.starts_with("holdfast: ")) << missing.err;
 }
 
+TEST(latch, show_says_what_is_left_and_rm_forgets_it) {
+  using nlohmann::json;
+  sandbox box;
+  ASSERT_EQ(box.run({"latch", "set", "tiles", "3"}).code, 0);
+  EXPECT_EQ(box.run({"latch", "show", "tiles"}).out, "3\n");
+  EXPECT_EQ(json::parse(box.run({"latch", "show", "tiles", "--json"}).out),
+            (json{{"name", "tiles"}, {"left", 3}, {"open", false}}));
+  EXPECT_EQ(box.run({"latch", "show", "tiles"}).out, "3\n") << "a look changes nothing";
+  const auto removed = box.run({"latch", "rm", "tiles", "--json"});
+  EXPECT_EQ(removed.code, 0);
+  EXPECT_EQ(json::parse(removed.out), (json{{"name", "tiles"}, {"removed", true}}));
+  for (const char* verb : {"show", "rm", "down"}) {
+    const auto missing = box.run({"latch", verb, "tiles"});
+    EXPECT_EQ(missing.code, 1) << verb;
+    EXPECT_TRUE(missing.err.starts_with("holdfast: ")) << missing.err;
+  }
+}
+
 TEST(latch, an_interrupted_wait_ends) {
   sandbox box;
   ASSERT_EQ(box.run({"latch", "set", "tiles", "3"}).code, 0);

@@ -193,6 +193,22 @@ TEST(top, is_live_on_a_terminal_and_restores_it) {
   finish(*holder);
 }
 
+// 80 columns are too few for a host, a label and a token of 16 digits.
+TEST(top, leaves_the_token_out_of_a_narrow_terminal_and_keeps_the_waiters) {
+  sandbox box;
+  const auto holder = box.start({"run", "a-rather-long-name-of-a-lock", "--label", "a label", "--",
+                                 "sh", "-c", "echo $$ > pid; exec sleep 60"});
+  box.pid_in("pid");
+  e2e::terminal screen{box, {"top", "--interval", "50ms"}};
+  EXPECT_TRUE(screen.shows("WAITERS")) << screen.seen();
+  EXPECT_EQ(screen.seen().find("TOKEN"), std::string::npos) << screen.seen();
+  EXPECT_NE(screen.seen().find("HELD FOR"), std::string::npos) << screen.seen();
+  screen.type("q");
+  EXPECT_EQ(screen.wait(), 0);
+  EXPECT_NE(box.run({"ls"}).out.find("TOKEN"), std::string::npos) << "there is room in a file";
+  finish(*holder);
+}
+
 TEST(explain, says_what_the_store_promises) {
   sandbox box;
   const auto caps = json::parse(box.run({"explain", "--json"}).out);

@@ -216,6 +216,26 @@ TEST_P(stores, readers_permits_latches_and_elections_work) {
   EXPECT_NE(led.out.find("here"), std::string::npos) << led.out;
 }
 
+TEST_P(stores, a_name_in_use_as_another_kind_is_refused_in_words) {
+  start();
+  const auto semaphore =
+      box.run({"run", "a", "--permits", "1/4", "--", "holdfast", "run", "a", "--", "true"});
+  EXPECT_EQ(semaphore.code, 78);
+  EXPECT_NE(semaphore.err.find("in use as a semaphore of 4 permits"), std::string::npos)
+      << semaphore.err;
+  const auto mutex =
+      box.run({"run", "b", "--", "holdfast", "run", "b", "--permits", "1/4", "--", "true"});
+  EXPECT_EQ(mutex.code, 78);
+  EXPECT_NE(mutex.err.find("in use as a mutex"), std::string::npos) << mutex.err;
+}
+
+TEST_P(stores, one_that_waits_for_itself_is_told_so) {
+  start();
+  const auto busy = box.run({"run", "a", "--", "holdfast", "run", "a", "--no-wait", "--", "true"});
+  EXPECT_EQ(busy.code, 75);
+  EXPECT_NE(busy.err.find("the holdfast around this very command"), std::string::npos) << busy.err;
+}
+
 TEST_P(stores, a_waiter_has_the_lock_of_a_killed_holder_long_before_the_ttl) {
   box.set("HOLDFAST_STORE", with(start(), GetParam().hasty));
   const auto bound =

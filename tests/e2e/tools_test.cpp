@@ -12,9 +12,10 @@ using e2e::eventually;
 using e2e::sandbox;
 using nlohmann::json;
 
-const std::vector<std::string> visible{"run",    "elect",  "latch set", "latch down", "latch wait",
-                                       "ls",     "show",   "top",       "break",      "explain",
-                                       "doctor", "schema", "bench",     "completion"};
+const std::vector<std::string> visible{"run",        "elect",      "latch set", "latch down",
+                                       "latch wait", "latch show", "latch rm",  "ls",
+                                       "show",       "top",        "break",     "explain",
+                                       "doctor",     "schema",     "bench",     "completion"};
 
 std::vector<std::string> split(const std::string& words) {
   const auto blank = words.find(' ');
@@ -53,6 +54,14 @@ TEST(man, has_every_command_and_is_understood_by_man) {
   EXPECT_EQ(shown.out, "");
 }
 
+TEST(man, has_every_variable_of_the_environment) {
+  sandbox box;
+  const auto page = box.run({"man"}).out;
+  for (const char* name : {"HOLDFAST_STORE\n", "HOLDFAST_PASSWORD\n", "HOLDFAST_STORE_PASSWORD\n",
+                           "HOLDFAST_TOKEN,", "NO_COLOR\n"})
+    EXPECT_NE(page.find(std::string{".TP\n.B "} + name), std::string::npos) << name;
+}
+
 TEST(completion, scripts_parse) {
   sandbox box;
   for (const char* shell : {"bash", "zsh", "fish"}) {
@@ -84,10 +93,25 @@ TEST(completion, bash_completes_commands_flags_and_quotes_names_of_locks) {
   EXPECT_EQ(complete("holdfast run a --on-l", 3), "--on-lost\n");
   EXPECT_EQ(complete("holdfast run a --on-lost k", 4), "kill\n");
   EXPECT_EQ(complete("holdfast latch d", 2), "down\n");
+  EXPECT_EQ(complete("holdfast latch r", 2), "rm\n");
   EXPECT_EQ(complete("holdfast show a", 2), "a\\$\\(touch\\ pwned\\)b\n");
   EXPECT_EQ(box.shell("ls pwned 2>/dev/null").out, "");
   holder->send(SIGTERM);
   holder->wait();
+}
+
+// With programs that exist here in place of those in the examples, which must be there to be understood.
+TEST(systemd, understands_the_examples) {
+  sandbox box;
+  if (box.shell("command -v systemd-analyze").code != 0) GTEST_SKIP() << "needs systemd-analyze";
+  const auto checked = box.shell("cp '" HOLDFAST_SOURCE
+                                 "'/examples/systemd/* . && "
+                                 "sed -i -e 's#/usr/bin/holdfast#" HOLDFAST_CLI
+                                 "#' "
+                                 "-e 's#/usr/local/bin/[a-z-]*#/bin/true#' *.service && "
+                                 "systemd-analyze verify --man=no ./*.service ./*.timer");
+  EXPECT_EQ(checked.code, 0);
+  EXPECT_EQ(checked.err, "");
 }
 
 TEST(output, a_broken_pipe_is_a_graceful_end) {

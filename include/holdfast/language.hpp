@@ -3,5 +3,5 @@
 #pragma once
 
 #if __cplusplus < 202002L
-#error "Holdfast needs C++20: compile with -std=c++20 (CMake: target_compile_features(... cxx_std_20))."
+#error "Holdfast needs C++20: compile with -std=c++20, or in CMake with cxx_std_20."
 #endif

@@ -30,7 +30,7 @@ std::set<std::string> flags_of(const std::string& command) {
   workplace here;
   const auto help = here.run("holdfast " + command + " --help");
   EXPECT_EQ(help.code, 0) << help.text;
-  return found_in(help.text, "\n  (--[a-z-]+)");
+  return found_in(help.text, "\n  (?:-[a-zA-Z], )?(--[a-z-]+)");
 }
 
 std::set<std::string> words_of(const std::string& heading_text) {

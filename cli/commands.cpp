@@ -12,20 +12,22 @@ constexpr flag as(std::string_view letter, flag row) {
   return row;
 }
 
-constexpr flag json{"--json", "", "print JSON, for programs"};
-constexpr flag wait_for =
+constexpr flag json_flag{"--json", "", "print JSON, for programs"};
+constexpr flag wait_for_flag =
     as("-w", {"--wait", "DURATION",
               "wait at most this long, then exit with 75 (default: as long as it takes); a bare "
               "number counts seconds"});
-constexpr flag ttl{
+constexpr flag ttl_flag{
     "--ttl", "DURATION",
     "when this process is paused or cut off for longer than this, others may take the "
     "lock (default 10s); it is renewed all the time, so the command may run longer. Where the "
     "address has a grace (redis and mysql: 3s), a lock is lost after that long without a word "
     "from the server, however long its ttl"};
-constexpr flag grace{"--grace", "DURATION",
-                     "when the lock is lost, the time between SIGTERM and SIGKILL (default 5s)"};
-constexpr flag label{"--label", "TEXT", "shown to others by ls, show and top; at most 64 bytes"};
+constexpr flag grace_flag{
+    "--grace", "DURATION",
+    "when the lock is lost, the time between SIGTERM and SIGKILL (default 5s)"};
+constexpr flag label_flag{"--label", "TEXT",
+                          "shown to others by ls, show and top; at most 64 bytes"};
 
 std::vector<command> running() {
   return {
@@ -46,11 +48,11 @@ std::vector<command> running() {
        {as("-s", {"--shared", "", "hold it together with other --shared holders, as a reader", "",
                   "--permits"}),
         {"--permits", "K/N", "take K of the N permits of a semaphore (just N: one of N)"},
-        wait_for,
+        wait_for_flag,
         as("-n", {"--no-wait", "", "exit with 75 at once when it is held by others", "", "--wait"}),
         as("-E", {"--conflict-exit-code", "CODE",
                   "exit with this, 0 to 255, instead of 75 when the lock was not acquired"}),
-        ttl,
+        ttl_flag,
         {"--max-hold", "DURATION", "give the lock up, as lost, after holding it this long"},
         {"--at-least", "DURATION",
          "hold the lock at least this long, even when the command ends sooner, so that a host "
@@ -60,10 +62,10 @@ std::vector<command> running() {
          "hold the lock until every process of the command's group has ended, and not only the "
          "command itself"},
         {"--priority", "NUMBER", "higher goes first among the waiters (default 0)"},
-        label,
+        label_flag,
         {"--on-lost", "WHAT", "when the lock is lost: kill the command (default) or only warn",
          "kill|warn"},
-        grace},
+        grace_flag},
        {{"holdfast run backup -- rsync -a /srv/ /mnt/backup/", "one backup at a time"},
         {"holdfast run backup --no-wait -- ./backup.sh || [ $? = 75 ]",
          "skip it when one is running already"},
@@ -82,8 +84,8 @@ std::vector<command> running() {
        "code. CMD finds its term in HOLDFAST_TOKEN.",
        {{"--value", "TEXT",
          "what the others see of the leader, such as its address; at most 64 bytes"},
-        ttl,
-        grace},
+        ttl_flag,
+        grace_flag},
        {{"holdfast elect scheduler --value \"$HOSTNAME\" -- ./scheduler",
          "one scheduler among all the processes that run this line"}},
        &elect,
@@ -97,28 +99,28 @@ std::vector<command> latches() {
        "NAME N",
        "create a latch that opens after N counts, or start it anew",
        "A latch is a number that goes down to zero, and lets all waiters through from then on.",
-       {json},
+       {json_flag},
        {{"holdfast latch set tiles 4", "four workers are about to start"}},
        &latch_set},
       {"latch down",
        "NAME [K]",
        "count a latch down by one, or by K",
        "Exits with 1 when there is no such latch. Prints how many counts are left.",
-       {json},
+       {json_flag},
        {{"./render 1 && holdfast latch down tiles", "one worker is done"}},
        &latch_down},
       {"latch wait",
        "NAME",
        "wait until a latch is open",
        "Waits for the latch to be created, too. Exits with 75 when it was not open in time.",
-       {wait_for, json},
+       {wait_for_flag, json_flag},
        {{"holdfast latch wait tiles --wait 10m && ./stitch", "go on when all four are done"}},
        &latch_wait},
       {"latch show",
        "NAME",
        "print how many counts of a latch are left",
        "0 is an open latch. Exits with 1 when there is no such latch.",
-       {json},
+       {json_flag},
        {{"holdfast latch show tiles", ""}},
        &latch_show},
       {"latch rm",
@@ -127,7 +129,7 @@ std::vector<command> latches() {
        "Those who wait for it go on waiting, for the next one of that name. Exits with 1 when "
        "there "
        "is no such latch.",
-       {json},
+       {json_flag},
        {{"holdfast latch rm tiles", ""}},
        &latch_rm},
   };
@@ -141,7 +143,7 @@ std::vector<command> looking() {
        "One line for each holder: its lock, how it holds it, host:pid, its label, since when, when "
        "it "
        "would expire if it were not renewed, its fencing token, and how many wait for the lock.",
-       {json,
+       {json_flag,
         {"--names", "", "print the names alone, one per line", "", "--json"},
         {"--prometheus", "", "print the text format of Prometheus, for a text collector", "",
          "--json|--names"}},
@@ -154,7 +156,7 @@ std::vector<command> looking() {
        "NAME",
        "show one lock: its holders, and its waiters in the order of service",
        "",
-       {json},
+       {json_flag},
        {{"holdfast show backup", "its holder, and the next in the queue"}},
        &show},
       {"top",
@@ -172,7 +174,7 @@ std::vector<command> looking() {
        "Ends every grant of NAME, whichever client has it, and raises the token, so that late "
        "writes with an old one can be refused. The holders learn that they have lost it; the "
        "first waiter gets it.",
-       {{"--yes", "", "do not ask; needed when there is no terminal to ask on"}, json},
+       {{"--yes", "", "do not ask; needed when there is no terminal to ask on"}, json_flag},
        {{"holdfast break backup", "after its holder hung, and you made sure it does no harm"}},
        &break_lock},
       {"explain",
@@ -180,7 +182,7 @@ std::vector<command> looking() {
        "say what this store guarantees, and what not",
        "What the store promises under which assumptions, and the bounds: how fast a dead holder's "
        "lock is free, how long a paused holder's.",
-       {json},
+       {json_flag},
        {{"holdfast explain --store file:/srv/locks", ""}},
        &explain},
       {"doctor",
@@ -190,7 +192,7 @@ std::vector<command> looking() {
        "rights, clock and more), changes nothing, and says what each thing means for locks, the "
        "worst first. Exits with 78 when something is bad, and with 0 when there are only warnings "
        "and notes. What the server refuses to tell is a note.",
-       {json},
+       {json_flag},
        {{"holdfast doctor --store redis://redis.example/", ""},
         {"holdfast doctor --json | jq -r '.findings[] | select(.level == \"bad\") | .sentence'",
          ""}},
@@ -222,7 +224,7 @@ std::vector<command> tools() {
         {"--coroutines", "LIST", "numbers of coroutines (default 1,64,1000)"},
         {"--waiters", "LIST", "numbers of contending processes (default 2,8,32,128)"},
         {"--held", "N", "locks held during the measurement of renewals (default 10000)"},
-        json},
+        json_flag},
        {{"holdfast bench --only processes --waiters 2,8 --seconds 3", ""}},
        &bench},
       {"completion",

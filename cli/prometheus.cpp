@@ -19,7 +19,7 @@ namespace {
 struct sample {
   std::size_t holders = 0;
   std::size_t waiters = 0;
-  nanoseconds oldest{};
+  nanoseconds oldest = unknown_time;
   std::uint64_t token = 0;
 };
 
@@ -54,20 +54,24 @@ std::string label_value(std::string_view text) {
 struct metric {
   std::string_view name;
   std::string_view help;
-  bool of_holders;  // absent where there is none
+  bool (*is_known)(const sample&);  // else there is no line
   std::string (*value)(const sample&);
 };
 
 constexpr metric metrics[] = {
-    {"holdfast_lock_holders", "How many hold the lock in this mode.", false,
+    {"holdfast_lock_holders", "How many hold the lock in this mode.",
+     [](const sample&) { return true; },
      [](const sample& of) { return std::to_string(of.holders); }},
-    {"holdfast_lock_waiters", "How many wait for the lock in this mode.", false,
+    {"holdfast_lock_waiters", "How many wait for the lock in this mode.",
+     [](const sample&) { return true; },
      [](const sample& of) { return std::to_string(of.waiters); }},
-    {"holdfast_lock_held_seconds", "How long the oldest holder has held it.", true,
+    {"holdfast_lock_held_seconds", "How long the oldest holder has held it.",
+     [](const sample& of) { return of.oldest != unknown_time; },
      [](const sample& of) {
        return fmt::format("{}", std::chrono::duration<double>(of.oldest).count());
      }},
-    {"holdfast_lock_token", "The largest fencing token of its holders.", true,
+    {"holdfast_lock_token", "The largest fencing token of its holders.",
+     [](const sample& of) { return of.token != 0; },
      [](const sample& of) { return std::to_string(of.token); }},
 };
 
@@ -79,7 +83,7 @@ std::string locks_prometheus(std::span<const lock_info> locks) {
     text += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", row.name, row.help);
     for (const auto& lock : locks)
       for (const auto& [mode, of] : samples_of(lock))
-        if (of.holders > 0 || !row.of_holders)
+        if (row.is_known(of))
           text += fmt::format("{}{{lock=\"{}\",mode=\"{}\"}} {}\n", row.name,
                               label_value(lock.name), mode, row.value(of));
   }

@@ -55,9 +55,9 @@ std::string in_words(const lock_info& lock) {
   if (lock.holders.empty()) return "";
   const auto oldest = std::ranges::max_element(lock.holders, {}, &holder_info::age);
   const auto others = lock.holders.size() - 1;
-  return fmt::format("{}{} for {}{}", process_of(*oldest),
+  return fmt::format("{}{}{}{}", process_of(*oldest),
                      oldest->label.empty() ? "" : fmt::format(" ({})", oldest->label),
-                     brief(oldest->age),
+                     oldest->age == unknown_time ? "" : " for " + brief(oldest->age),
                      others == 0   ? ""
                      : others == 1 ? " and one other"
                                    : fmt::format(" and {} others", others));

@@ -18,7 +18,7 @@ namespace {
 using e2e::eventually;
 using e2e::sandbox;
 
-std::unique_ptr<e2e::program> hold(sandbox& box, std::vector<std::string> words) {
+std::unique_ptr<e2e::program> hold_with(sandbox& box, std::vector<std::string> words) {
   words.insert(words.begin(), "run");
   for (const char* word : {"--", "sh", "-c", "echo $$ > pid; exec sleep 60"})
     words.emplace_back(word);
@@ -38,9 +38,9 @@ double value(const std::string& text, const std::string& series) {
 
 TEST(prometheus, every_line_is_of_the_format) {
   sandbox box;
-  const auto one = hold(box, {"plain"});
-  const auto two = hold(box, {"stock/\xe9\x94\x81 sku", "--shared"});
-  const auto three = hold(box, {"build", "--permits", "2/4"});
+  const auto one = hold_with(box, {"plain"});
+  const auto two = hold_with(box, {"stock/\xe9\x94\x81 sku", "--shared"});
+  const auto three = hold_with(box, {"build", "--permits", "2/4"});
   const auto listed = box.run({"ls", "--prometheus"});
   EXPECT_EQ(listed.code, 0);
   const std::regex comment{"# (HELP|TYPE) holdfast_lock_[a-z_]+ .+"};
@@ -73,8 +73,8 @@ TEST(prometheus, has_a_type_for_each_metric_before_its_samples_and_no_samples_wi
 
 TEST(prometheus, counts_holders_and_waiters_by_mode) {
   sandbox box;
-  const auto first = hold(box, {"a", "-s"});
-  const auto second = hold(box, {"a", "-s"});
+  const auto first = hold_with(box, {"a", "-s"});
+  const auto second = hold_with(box, {"a", "-s"});
   const auto writer = box.start({"run", "a", "--", "true"});
   ASSERT_TRUE(eventually([&] { return box.holders_and_waiters("a").second == 1; }));
   const auto text = box.run({"ls", "--prometheus"}).out;
@@ -98,7 +98,7 @@ TEST(prometheus, counts_holders_and_waiters_by_mode) {
 
 TEST(prometheus, a_hostile_name_stays_inside_its_quotes) {
   sandbox box;
-  const auto holder = hold(box, {R"(a"} 1 \" evil\)"});
+  const auto holder = hold_with(box, {R"(a"} 1 \" evil\)"});
   const auto text = box.run({"ls", "--prometheus"}).out;
   EXPECT_EQ(value(text, R"(holdfast_lock_holders{lock="a\"} 1 \\\" evil\\",mode="exclusive"})"), 1)
       << text;

@@ -20,7 +20,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-std::unique_ptr<e2e::program> hold(sandbox& box, const std::string& name) {
+std::unique_ptr<e2e::program> hold_until_go(sandbox& box, const std::string& name) {
   auto holder = box.start({"run", name, "--label", "nightly", "--", "sh", "-c",
                            "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"});
   box.pid_in("pid");
@@ -39,7 +39,7 @@ std::string named(const e2e::program& holder) {
 
 TEST(waiting, a_terminal_is_told_once_which_holder_has_the_lock) {
   sandbox box;
-  const auto holder = hold(box, "a");
+  const auto holder = hold_until_go(box, "a");
   e2e::terminal screen{box, {"run", "a", "--", "true"}};
   EXPECT_TRUE(screen.shows("holdfast: Waiting for \"a\": held by ")) << screen.seen();
   EXPECT_TRUE(screen.shows(named(*holder))) << screen.seen();
@@ -50,7 +50,7 @@ TEST(waiting, a_terminal_is_told_once_which_holder_has_the_lock) {
 
 TEST(waiting, is_silent_without_a_terminal) {
   sandbox box;
-  const auto holder = hold(box, "a");
+  const auto holder = hold_until_go(box, "a");
   const auto waiter = box.start({"run", "a", "--", "true"});
   ASSERT_TRUE(eventually([&] {
     const auto lock = nlohmann::json::parse(box.run({"show", "a", "--json"}).out);
@@ -64,7 +64,7 @@ TEST(waiting, is_silent_without_a_terminal) {
 
 TEST(waiting, a_wait_that_fails_names_the_holder) {
   sandbox box;
-  const auto holder = hold(box, "a");
+  const auto holder = hold_until_go(box, "a");
   const auto busy = box.run({"run", "a", "--no-wait", "--", "true"});
   EXPECT_EQ(busy.code, 75);
   EXPECT_TRUE(busy.err.starts_with("holdfast: The lock \"a\" is held by ")) << busy.err;
@@ -145,7 +145,7 @@ TEST(waiting, permits_are_in_their_own_way_only_when_they_cannot_fit) {
 TEST(waiting, an_environment_that_is_left_over_from_an_earlier_grant_proves_nothing) {
   sandbox box;
   const auto before = box.run({"run", "a", "--", "sh", "-c", "echo $HOLDFAST_TOKEN"}).out;
-  const auto holder = hold(box, "a");
+  const auto holder = hold_until_go(box, "a");
   box.set("HOLDFAST_LOCK", "a");
   box.set("HOLDFAST_TOKEN", before.substr(0, before.find('\n')));
   const auto busy = box.run({"run", "a", "-n", "--", "true"});
@@ -159,7 +159,7 @@ TEST(waiting, an_environment_that_is_left_over_from_an_earlier_grant_proves_noth
 
 TEST(flock_habits, letters_mean_what_they_mean_there) {
   sandbox box;
-  const auto holder = hold(box, "a");
+  const auto holder = hold_until_go(box, "a");
   EXPECT_EQ(box.run({"run", "-n", "a", "--", "true"}).code, 75);
   EXPECT_EQ(box.run({"run", "-w", "0.05", "a", "--", "true"}).code, 75);
   EXPECT_EQ(box.run({"run", "-w", "50ms", "a", "--", "true"}).code, 75);
@@ -171,7 +171,7 @@ TEST(flock_habits, letters_mean_what_they_mean_there) {
 
 TEST(flock_habits, the_exit_code_of_a_conflict_can_be_chosen) {
   sandbox box;
-  const auto holder = hold(box, "a");
+  const auto holder = hold_until_go(box, "a");
   EXPECT_EQ(box.run({"run", "-n", "-E", "9", "a", "--", "true"}).code, 9);
   EXPECT_EQ(box.run({"run", "-n", "-E", "0", "a", "--", "true"}).code, 0);
   EXPECT_EQ(box.run({"run", "-w", "0.05", "--conflict-exit-code", "9", "a", "--", "true"}).code, 9);

@@ -84,11 +84,11 @@ class supervisor {
                        job_.reason.str()));
       return;
     }
-    complain(
-        fmt::format("The lock \"{}\" is lost{}; ending the command.", name, job_.reason.str()));
     ::kill(-group_, SIGTERM);
     ::kill(-group_, SIGCONT);  // a stopped process cannot act on SIGTERM
     kill_at_ = in(job_.grace);
+    complain(
+        fmt::format("The lock \"{}\" is lost{}; ending the command.", name, job_.reason.str()));
   }
 
   void on_signal(int signal) {
@@ -165,10 +165,13 @@ class supervisor {
 void loss_reason::lost(std::string_view, fencing_token, std::string_view why) {
   const std::lock_guard lock{guard_};
   why_ = why;
+  told_.notify_all();
 }
 
 std::string loss_reason::str() const {
-  const std::lock_guard lock{guard_};
+  constexpr std::chrono::milliseconds a_moment{300};
+  std::unique_lock lock{guard_};
+  told_.wait_for(lock, a_moment, [this] { return !why_.empty(); });
   return why_.empty() ? "" : fmt::format(" ({})", why_);
 }
 

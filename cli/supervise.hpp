@@ -9,6 +9,7 @@
 #include <holdfast/observer.hpp>
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <string>
 
@@ -18,10 +19,12 @@ namespace holdfast::cli {
 class loss_reason : public observer {
  public:
   void lost(std::string_view name, fencing_token token, std::string_view why) override;
-  std::string str() const;  // " (revoked)", or ""
+  // " (revoked)". The hook may come a moment after lost() has fired, so it waits that long for it; else "".
+  std::string str() const;
 
  private:
   mutable std::mutex guard_;
+  mutable std::condition_variable told_;
   std::string why_;
 };
 

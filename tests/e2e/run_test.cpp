@@ -241,7 +241,7 @@ TEST(run, ends_its_command_with_76_when_the_lock_is_lost) {
   EXPECT_EQ(box.run({"break", "a", "--yes"}).code, 0);
   const auto lost = holder->wait();
   EXPECT_EQ(lost.code, 76);
-  EXPECT_NE(lost.err.find("lost"), std::string::npos);
+  EXPECT_NE(lost.err.find("is lost (it was revoked"), std::string::npos) << lost.err;
   EXPECT_FALSE(alive(child));
   EXPECT_TRUE(eventually([&] { return !alive(grandchild); }));
 }

@@ -20,10 +20,13 @@ result<void> read_place(const store_url& url, settings& out) {
       return bad_address(url, "must be the absolute path of a socket: unix:/run/redis.sock.");
     out.where.is_unix = true;
     out.where.host = url.path();
-    return {};
+    auto none = read_tls_files(url, false, {}, "a socket of this machine needs none");
+    return none ? result<void>{} : std::move(none).error();
   }
   if (url.endpoints().size() != 1)
-    return bad_hosts(url, "must name one host; several masters are redlock://a,b,c.");
+    return bad_hosts(url,
+                     "must name one host: locks over several masters (Redlock), Sentinel and "
+                     "Cluster are not written yet.");
   const auto& at = url.endpoints().front();
   out.where.host = at.host;
   out.where.port = at.port.value_or(usual_port);

@@ -16,7 +16,8 @@
 // Cancelling by Asio's means (a cancellation slot, `||` of awaitable_operators, a time-out) is what a stop_token in the
 // options is: it completes with errc::cancelled, or with what it came to meanwhile, and leaves no trace in the store. A
 // release or renewal that is on its way is not cancelled. When the execution context goes first, the operation is
-// cancelled and its handler destroyed, as with Asio's own.
+// cancelled and its handler destroyed, as with Asio's own. Do not give client_options::resume the same context then: what
+// cancels would wait in a queue that is not served any more.
 //
 // Optional: nothing else of Holdfast includes this, or needs Boost. Needs Boost 1.81 or later, headers only.
 #pragma once
@@ -95,11 +96,10 @@ class asio_operation final : public asio_operations::operation {
   }
   // For make_shared.
   asio_operation(Handler handler, std::function<void()> cancel)
-      : executor_(boost::asio::get_associated_executor(handler)),
-        slot_(boost::asio::get_associated_cancellation_slot(handler)),
-        operations_(boost::asio::use_service<asio_operations>(
-            boost::asio::query(executor_, boost::asio::execution::context))),
-        waiting_(std::make_unique<waiting>(std::move(handler), executor_)),
+      : slot_(boost::asio::get_associated_cancellation_slot(handler)),
+        operations_(boost::asio::use_service<asio_operations>(boost::asio::query(
+            boost::asio::get_associated_executor(handler), boost::asio::execution::context))),
+        waiting_(std::make_unique<waiting>(std::move(handler))),
         cancel_(std::move(cancel)) {
     if (slot_.is_connected())
       slot_.assign([ask = cancel_](boost::asio::cancellation_type how) {
@@ -118,32 +118,35 @@ class asio_operation final : public asio_operations::operation {
  private:
   using executor = boost::asio::associated_executor_t<Handler>;
   using slot = boost::asio::associated_cancellation_slot_t<Handler>;
+  // All that touches the execution context, which may be gone when *this goes.
   struct waiting {
-    waiting(Handler to, const executor& on) : handler(std::move(to)), work(on) {}
-    Handler handler;
+    explicit waiting(Handler to)
+        : work(boost::asio::get_associated_executor(to)), handler(std::move(to)) {}
     boost::asio::executor_work_guard<executor> work;  // the context has something to wait for
+    Handler handler;
   };
   template <class Awaitable>
   static fire_and_forget carry(std::shared_ptr<asio_operation> self, Awaitable what) {
     auto outcome = co_await what;
     self->deliver(std::move(outcome));
   }
-  // Under the guard until it is posted: a context that ends meanwhile waits for that. The slot belongs to the handler's
-  // thread.
+  // Known to the context until all that touches it is done: a context that ends meanwhile waits for the guard. The slot
+  // belongs to the handler's thread.
   void deliver(Outcome outcome) {
     const std::lock_guard lock{guard_};
     if (!waiting_) return;
+    auto last = std::move(waiting_);
+    boost::asio::post(
+        last->work.get_executor(),
+        [to = std::move(last->handler), what = std::move(outcome), from = slot_]() mutable {
+          if (from.is_connected()) from.clear();
+          std::move(to)(std::move(what));
+        });
+    last.reset();
     operations_.remove(this);
-    const auto last = std::move(waiting_);
-    boost::asio::post(executor_, [to = std::move(last->handler), what = std::move(outcome),
-                                  from = slot_]() mutable {
-      if (from.is_connected()) from.clear();
-      std::move(to)(std::move(what));
-    });
   }
 
   std::mutex guard_;
-  executor executor_;
   slot slot_;
   asio_operations& operations_;
   std::unique_ptr<waiting> waiting_;  // under guard; nothing once the handler is on its way or gone
@@ -170,9 +173,11 @@ auto with_asio(async<T> what, Token token = {}) {
   return detail::initiate_on_asio<result<T>>(std::move(what), std::move(cancel), token);
 }
 
-// Of async_lock_all, say. It ends early by the stop_token in its options only.
+// Of async_lock_all, say. It ends early by the stop_token in its options only. What it throws ends the program, as with
+// spawn.
 template <class T, class Token = boost::asio::use_awaitable_t<>>
 auto with_asio(task<T> what, Token token = {}) {
+  static_assert(!std::is_void_v<T>, "a task<void> is for spawn, or to be awaited by another task");
   return detail::initiate_on_asio<T>(
       std::move(what), [] {}, token);
 }

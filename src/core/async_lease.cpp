@@ -20,16 +20,23 @@ std::shared_ptr<client_core> handle_of_hold(const std::shared_ptr<hold>& state) 
   return {state, state->core.get()};
 }
 
-// What both share: the lease that they are asked about, and what it was when they began.
+// What both share: the lease that they are asked about, and what it was when they were made.
 class lease_operation : public async_operation<void> {
  public:
   explicit lease_operation(lease& held)
-      : async_operation(handle_of_hold(lease_access::state(held))), held_(held) {}
+      : async_operation(handle_of_hold(lease_access::state(held))),
+        held_(held),
+        state_(lease_access::state(held)),
+        generation_(lease_access::generation(held)) {}
 
  protected:
+  // Else it was released, or is another lease by now, perhaps of another client.
+  bool is_the_same() const noexcept {
+    return lease_access::state(held_) == state_ && lease_access::generation(held_) == generation_;
+  }
   lease& held_;  // in begin() only
   std::shared_ptr<hold> state_;
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_;
   grant granted_;
   call limits_;
 };
@@ -43,9 +50,9 @@ class release_operation final : public lease_operation,
 
  private:
   void begin() override {
-    generation_ = lease_access::take(held_);
-    state_ = lease_access::take_state(held_);
-    if (generation_ == 0) return finish(nothing_held());
+    if (!is_the_same()) return finish(nothing_held());
+    lease_access::take(held_);
+    lease_access::take_state(held_);
     switch (state_->begin_release(generation_)) {
       case hold::release_begun::ask_store:
         return ask_store();
@@ -58,7 +65,7 @@ class release_operation final : public lease_operation,
   void ask_store() {
     granted_ = state_->granted;
     is_in_doubt_ = state_->changing.load();
-    limits_ = core().bounded_call();
+    limits_ = core().caps().immediate ? client_core::unbounded : core().bounded_call();
     if (is_in_doubt_) {
       ask_ = state_->settle_request();
       return core().store().start_settle(ask_, limits_, *this);
@@ -93,9 +100,7 @@ class renew_operation final : public lease_operation, private completion<session
 
  private:
   void begin() override {
-    generation_ = lease_access::generation(held_);
-    state_ = lease_access::state(held_);
-    if (generation_ == 0) return finish(nothing_held());
+    if (!is_the_same()) return finish(nothing_held());
     since_ = core().clock().now();
     const auto current = state_->current_grant(generation_);
     if (!current || !state_->valid_at(generation_, since_)) return finish(state_->lost_error());

@@ -255,7 +255,7 @@ task<> release_and_try(client store, std::string at) {
 TEST_P(coroutines, release_and_renewal_can_be_awaited) {
   const auto a = open(), b = open();
   sync_wait(release_and_try(a, name()));
-  EXPECT_TRUE(is_ok(mutex(b, name()).try_acquire()));
+  EXPECT_TRUE(is_ok(mutex(b, name()).acquire({.wait = patience})));
   const auto numbers = a.metrics();
   EXPECT_EQ(numbers.acquired, 2U);
   EXPECT_EQ(numbers.released, 2U);
@@ -275,6 +275,18 @@ TEST_P(coroutines, awaited_renewal_and_release_tell_of_a_loss) {
   ASSERT_TRUE(is_ok(b.revoke(name("second"))));
   EXPECT_TRUE(fails_with(sync_wait(awaited(released.async_release())), errc::lost));
   EXPECT_TRUE(wait_until([&] { return told_too.stop_requested(); }));
+}
+
+TEST_P(coroutines, release_that_was_made_for_another_lease_touches_nothing) {
+  const auto a = open(), b = open();
+  mutex ours{a, name("ours")}, theirs{b, name("theirs")};
+  auto held = ours.acquire().value();
+  auto made = held.async_release();
+  held = theirs.acquire().value();
+  EXPECT_TRUE(fails_with(sync_wait(awaited(std::move(made))), errc::not_held));
+  EXPECT_TRUE(held.valid());
+  EXPECT_TRUE(is_ok(held.renew()));
+  EXPECT_TRUE(is_ok(ours.acquire({.wait = patience}))) << "released by the assignment";
 }
 
 TEST_P(coroutines, awaited_release_hands_on_inside_the_client) {

@@ -38,7 +38,10 @@ std::vector<owner_id> mysql_engine::not_told_yet(std::vector<std::uint64_t> revo
 
 void mysql_engine::start_renew(std::span<renewal> batch, const call& limits,
                                completion<session_proof>& done) noexcept {
-  renewal_thread_.post([this, batch, &limits, &done] { done.complete(renew(batch, limits)); });
+  const auto work = [this, batch, &limits, &done] { done.complete(renew(batch, limits)); };
+  // However many coroutines ask for proof, upkeep has a thread of its own.
+  if (std::ranges::any_of(batch, &renewal::must_ask)) return post(work);
+  renewal_thread_.post(work);
 }
 
 // Where the listener does not, because this client has no waiter.

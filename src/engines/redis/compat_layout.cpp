@@ -20,7 +20,8 @@ constexpr nanoseconds between_looks = 50ms;
 
 // Or may be, for all that the store knows.
 bool is_in_use(const lock_info& seen) {
-  return !seen.holders.empty() || (seen.free_permits && *seen.free_permits != seen.capacity);
+  if (!seen.free_permits) return !seen.holders.empty();
+  return seen.capacity == 0 || *seen.free_permits != seen.capacity;
 }
 
 }  // namespace
@@ -92,6 +93,11 @@ std::string shown_owner(std::string_view written) {
 namespace {
 
 constexpr std::string_view mark_word = ":holdfast-over:";
+
+// What the layout keeps beside the locks.
+bool is_our_own(std::string_view name) {
+  return name == token_counter || name.find(mark_word) != std::string_view::npos;
+}
 
 }  // namespace
 
@@ -267,7 +273,7 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
   std::vector<lock_info> out;
   for (const auto& name : *names) {
     if (out.size() >= limit) break;
-    if (name == token_counter || name.find(mark_word) != std::string::npos) continue;
+    if (is_our_own(name)) continue;
     auto info = co_await do_inspect(name, how);
     // Something else may have the prefix, too.
     if (!info && info.error().code() == errc::misconfigured) continue;
@@ -278,6 +284,10 @@ operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix
 }
 
 operation<std::size_t> compat_layout::do_revoke(std::string_view name, invocation how) {
+  if (is_our_own(name))
+    co_return error{errc::misconfigured,
+                    fmt::format("{} on {} is no lock but what the layout itself keeps.",
+                                support::quoted(name), how_.url)};
   auto what = revoke_command(name);
   const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   if (!got) co_return got.error();

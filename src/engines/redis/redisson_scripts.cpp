@@ -143,12 +143,12 @@ end
 constexpr std::string_view plain_enter_text = R"lua(
 local call = redis.call
 local K, n, k = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4])
-local free = redis.pcall('GET', K)
-if type(free) == 'table' then return free end
-free = tonumber(free)
+local found = redis.pcall('GET', K)
+if type(found) == 'table' then return found end
+local free = found and tonumber(found)
+if found and not free then return redis.error_reply('WRONGTYPE it is text, and no number of permits') end
 local made = free and number_made(KEYS[3], free)
-if not free or (made and made ~= n and free == made) then
-  -- There is none, or no permit is taken and the number is our own: then it may be another number from now on.
+if not free then
   call('SET', K, ARGV[3])
   call('SET', KEYS[3], ARGV[3])
   call('PUBLISH', ARGV[2], ARGV[3])
@@ -215,6 +215,12 @@ return {'plain', {}, text(free), token, number_made(KEYS[4], free) or -1}
 constexpr std::string_view revoke_text = R"lua(
 local kind = call('TYPE', KEYS[1]).ok
 if kind == 'hash' then
+  -- Any hash of the server has a name here: only what Java or we wrote is a lock.
+  for _, field in ipairs(call('HKEYS', KEYS[1])) do
+    if field ~= 'mode' and not string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+') then
+      return redis.error_reply('WRONGTYPE it is a hash, and no lock')
+    end
+  end
   call('DEL', KEYS[1])
   call('INCR', KEYS[3])
   call('PUBLISH', ARGV[1], '0')

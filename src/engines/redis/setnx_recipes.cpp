@@ -140,7 +140,12 @@ if type(value) == 'table' then return value end
 return value and {value, left(KEYS[1], value)} or {}
 )lua";
 
-constexpr std::string_view revoke_text = "return redis.call('DEL', KEYS[1])";
+// What is no string was made by no recipe of these.
+constexpr std::string_view revoke_text = R"lua(
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' then return value end
+return redis.call('DEL', KEYS[1])
+)lua";
 
 script joined(std::initializer_list<std::string_view> parts) {
   std::string text;

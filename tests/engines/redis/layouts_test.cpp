@@ -8,6 +8,23 @@
 namespace holdfast::testing {
 namespace {
 
+// Without a prefix every key of the server has the name of a lock.
+TEST_F(layouts, break_of_what_is_no_lock_changes_nothing) {
+  for (const auto* layout : {"setnx", "setnx-expire-lua", "getset", "redisson"}) {
+    redis("FLUSHALL");
+    redis("HSET", "user:42", "name", "Ada");
+    redis("LPUSH", "jobs", "first");
+    redis("SET", "holdfast-token", "7");
+    const auto a = open(layout);
+    EXPECT_TRUE(fails_with(a.revoke("user:42"), errc::misconfigured)) << layout;
+    EXPECT_FALSE(a.revoke("jobs").value_or(0) > 0) << layout;
+    EXPECT_TRUE(fails_with(a.revoke("holdfast-token"), errc::misconfigured)) << layout;
+    EXPECT_EQ(redis("HGET", "user:42", "name"), "Ada") << layout;
+    EXPECT_EQ(redis("LLEN", "jobs"), "1") << layout;
+    EXPECT_EQ(redis("GET", "holdfast-token"), "7") << layout;
+  }
+}
+
 TEST_F(layouts, wrong_addresses_are_refused) {
   const auto refused = [](std::string_view options) {
     return fails_with(client::try_open(url(options)), errc::misconfigured);

@@ -380,13 +380,24 @@ TEST_F(layouts, redisson_plain_semaphore_checks_its_number) {
   EXPECT_TRUE(fails_with(once(five), errc::misconfigured));
   EXPECT_EQ(redis("GET", "seats"), "2");
   ASSERT_TRUE(is_ok(held->release()));
+  EXPECT_TRUE(fails_with(once(five), errc::misconfigured))
+      << "whether a permit is out is not known: Java may have added some";
+  redis("DEL", "seats");
   auto more = once(five);
-  ASSERT_TRUE(is_ok(more)) << "no permit was out, and the number was ours";
+  ASSERT_TRUE(is_ok(more)) << "a new one";
   EXPECT_EQ(redis("GET", "seats"), "4");
   ASSERT_EQ(redis("INCRBY", "seats", "4"), "8") << "addPermits of Java";
   EXPECT_TRUE(fails_with(once(five), errc::misconfigured));
   counting_semaphore nine{a, "seats", 9};
   EXPECT_TRUE(is_ok(once(nine))) << "all that is known is that 8 were free";
+}
+
+TEST_F(layouts, redisson_plain_semaphore_leaves_text_of_others_alone) {
+  redis("SET", "orders", "a-lock-of-another-program");
+  const auto a = open("redisson&semaphore=plain");
+  counting_semaphore permits{a, "orders", 3};
+  EXPECT_TRUE(fails_with(permits.acquire_permits(1, {.wait = 0s}), errc::misconfigured));
+  EXPECT_EQ(redis("GET", "orders"), "a-lock-of-another-program");
 }
 
 TEST_F(layouts, redisson_plain_semaphore_is_a_number) {

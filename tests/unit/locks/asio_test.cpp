@@ -130,6 +130,36 @@ TEST_F(asio_programs, context_that_goes_takes_its_waiters_along) {
   EXPECT_EQ(done, 0);
 }
 
+// A strand has a part in its context that is used up to its own end.
+TEST_F(asio_programs, context_that_goes_takes_strands_along) {
+  auto other = client::open(store.url());
+  auto held = mutex{other, "stock"}.acquire().value();
+  std::atomic<int> done{0};
+  {
+    asio::io_context brief;
+    asio::co_spawn(asio::make_strand(brief), wait_for_it(lock, done), asio::detached);
+    brief.poll();
+    ASSERT_TRUE(wait_until([&] { return waiters() == 1; }));
+  }
+  EXPECT_TRUE(wait_until([&] { return waiters() == 0; }));
+  EXPECT_EQ(done, 0);
+}
+
+TEST_F(asio_programs, context_may_go_while_the_grant_arrives) {
+  auto other = client::open(store.url());
+  for (int round = 0; round < 300; ++round) {
+    auto held = mutex{other, "stock"}.acquire().value();
+    std::atomic<int> done{0};
+    auto brief = std::make_unique<asio::io_context>();
+    asio::co_spawn(*brief, wait_for_it(lock, done), asio::detached);
+    brief->poll();
+    std::jthread gives_back{[&] { EXPECT_TRUE(is_ok(held.release())); }};
+    brief.reset();
+    gives_back.join();
+  }
+  EXPECT_TRUE(is_ok(lock.acquire({.wait = 10s})));
+}
+
 asio::awaitable<void> take_both(client store, int& taken) {
   const std::vector<std::string> names{"a", "b"};
   const acquire_options patient{.wait = 20s};

@@ -1,20 +1,30 @@
 # One row per engine, in src/engines/CMakeLists.txt:
 #
-#   holdfast_engine(NAME redis SCHEMES redis rediss PACKAGES OpenSSL LIBRARIES OpenSSL::SSL PKGCONFIG openssl)
+#   holdfast_engine(
+#     NAME redis SCHEMES redis rediss unix SYSTEMS Linux USES net resp
+#     PACKAGES OpenSSL
+#     LIBRARIES OpenSSL::SSL OpenSSL::Crypto
+#     PKGCONFIG openssl
+#     DEBIAN libssl-dev
+#   )
 #
 #   SCHEMES    the URI schemes it answers to; shown in the summary
 #   DEFAULT    AUTO unless given; OFF for an engine that is not finished
 #   SYSTEMS    the values of CMAKE_SYSTEM_NAME it works on; all when left out
+#   USES       the folders of src/ that engines share and that it includes; nothing else builds them
 #   PACKAGES   what find_package must find, here and again in a consumer of the static library
 #   LIBRARIES  the targets of those packages to link
 #   PKGCONFIG  the names of the same libraries for `pkg-config --static`
+#   DEBIAN     the packages of Debian that bring them: what libholdfast-dev depends on
 #
 # The sources are src/engines/<name>/*.cpp. The cache entry HOLDFAST_ENGINE_<NAME> decides: AUTO builds the engine
 # when it can be built and otherwise says why not, ON makes that an error, OFF leaves it out.
 # src/engines/registry.cpp sees HOLDFAST_ENGINE_<NAME>=1 for each engine that is built.
 
 function(holdfast_engine)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DEFAULT" "SCHEMES;SYSTEMS;PACKAGES;LIBRARIES;PKGCONFIG")
+  cmake_parse_arguments(
+    PARSE_ARGV 0 arg "" "NAME;DEFAULT" "SCHEMES;SYSTEMS;USES;PACKAGES;LIBRARIES;PKGCONFIG;DEBIAN"
+  )
   string(TOUPPER ${arg_NAME} upper)
   set(switch HOLDFAST_ENGINE_${upper})
   if(NOT DEFINED arg_DEFAULT)
@@ -51,7 +61,7 @@ function(holdfast_engine)
   list(JOIN arg_SCHEMES " " schemes)
   holdfast_summary_row(${arg_NAME} "${schemes}" "${obstacle}")
   if(obstacle)
-    set_property(GLOBAL APPEND PROPERTY HOLDFAST_ENGINES_LEFT_OUT ${arg_NAME})
+    set_property(GLOBAL APPEND PROPERTY HOLDFAST_LEFT_OUT ${arg_NAME})
     return()
   endif()
 
@@ -61,6 +71,8 @@ function(holdfast_engine)
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_LIBRARIES ${arg_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_PACKAGES ${arg_PACKAGES})
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_PKGCONFIG ${arg_PKGCONFIG})
+  set_property(GLOBAL APPEND PROPERTY HOLDFAST_DEBIAN ${arg_DEBIAN})
+  set_property(GLOBAL APPEND PROPERTY HOLDFAST_FOLDERS_USED ${arg_USES})
 endfunction()
 
 function(holdfast_summary_row engine schemes obstacle)

@@ -39,7 +39,9 @@ install(FILES ${PROJECT_BINARY_DIR}/holdfast-config.cmake ${PROJECT_BINARY_DIR}/
         DESTINATION ${package_dir}
 )
 # For what has no package file of its own.
-install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindMariaDB.cmake ${PROJECT_SOURCE_DIR}/cmake/FindNGHTTP2.cmake
-        DESTINATION ${package_dir}
-)
+foreach(package IN LISTS packages)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/cmake/Find${package}.cmake)
+    install(FILES ${PROJECT_SOURCE_DIR}/cmake/Find${package}.cmake DESTINATION ${package_dir})
+  endif()
+endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/holdfast.pc DESTINATION ${pc_dir})

@@ -16,7 +16,7 @@ configure_and_build = cmake --preset $(1) && cmake --build --preset $(1) --paral
 
 .DEFAULT_GOAL := quick
 .NOTPARALLEL:
-.PHONY: quick run test check quick-check format format-check lint asan tsan fuzz bench servers install clean help
+.PHONY: quick run test check quick-check format format-check lint asan tsan fuzz bench servers install package clean help
 
 quick:  ## build and run the fast tests (plain `make`)
 	@tools/setup build test
@@ -89,7 +89,12 @@ servers:  ## start lock servers to play with
 install:  ## install to PREFIX (/usr/local unless given)
 	@tools/setup build
 	@$(call configure_and_build,release)
-	@cmake --install build/release --prefix $(PREFIX)
+	@cmake --install build/release --prefix $(PREFIX) --strip
+
+package:  ## make Debian packages and a source tarball in build/packages
+	@tools/setup build package
+	@$(call configure_and_build,package)
+	@tools/package build/package build/packages
 
 clean:  ## remove everything that was built
 	@rm -rf build

@@ -3,6 +3,9 @@
 
 include(CMakePackageConfigHelpers)
 
+# The command has a component of its own, `command` (cli/CMakeLists.txt). Packages are made of components.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+
 get_property(packages GLOBAL PROPERTY HOLDFAST_PACKAGES)
 get_property(pkgconfig GLOBAL PROPERTY HOLDFAST_PKGCONFIG)
 list(PREPEND packages Threads fmt)
@@ -45,3 +48,4 @@ foreach(package IN LISTS packages)
   endif()
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/holdfast.pc DESTINATION ${pc_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libholdfast-dev)

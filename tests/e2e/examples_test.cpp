@@ -51,11 +51,11 @@ TEST(examples, prometheus_counts_every_turn_of_every_thread) {
   const auto said = box.shell(examples + "/prometheus " + box.store());
   EXPECT_EQ(said.code, 0) << said.err;
   const samples got{said.out};
-  const auto value = [&](const char* name) { return got.values.at(name); };
-  EXPECT_EQ(value("holdfast_acquired_total") + value("holdfast_handed_off_total"), 400);
-  EXPECT_EQ(value("holdfast_released_total"), value("holdfast_acquired_total"));
-  EXPECT_EQ(value("holdfast_lost_total"), 0);
-  EXPECT_EQ(value("holdfast_held"), 0);
+  const auto number = [&](const char* name) { return got.values.at(name); };
+  EXPECT_EQ(number("holdfast_acquired_total") + number("holdfast_handed_off_total"), 400);
+  EXPECT_EQ(number("holdfast_released_total"), number("holdfast_acquired_total"));
+  EXPECT_EQ(number("holdfast_lost_total"), 0);
+  EXPECT_EQ(number("holdfast_held"), 0);
 }
 
 TEST(examples, prometheus_says_of_each_number_what_it_is) {

@@ -24,7 +24,11 @@ class lock_log : public holdfast::observer {
     line() << "acquired lock=" << std::quoted(name) << " token=" << token.value
            << " waited_us=" << micros.count() << '\n';
   }
+  // While a store is away it is asked many times a second; a line a second is enough. (One client: no lock is needed.)
   void renew_failed(const holdfast::error& why) override {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < quiet_until_) return;
+    quiet_until_ = now + 1s;
     line() << "renew_failed code=" << to_string(why.code()) << " why=" << std::quoted(why.message())
            << '\n';
   }
@@ -35,6 +39,8 @@ class lock_log : public holdfast::observer {
 
  private:
   static std::osyncstream line() { return std::osyncstream{std::cout}; }  // whole lines only
+
+  std::chrono::steady_clock::time_point quiet_until_{};
 };
 
 int main(int argc, char** argv) try {

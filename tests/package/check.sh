@@ -111,7 +111,7 @@ debian() {
 
   check_command_package "$clean" "$packages"/holdfast_*.deb
   build_and_run_consumer "$clean/usr"
-  [[ -n $(find "$clean/usr/lib/debug" -name '*.debug') ]] || fail "There are no debug symbols in a package of their own."
+  [[ -n $(find "$clean/usr/lib/debug" -name '*.debug') ]] || fail "There is no package of debug symbols."
   [[ -s $clean/usr/share/doc/libholdfast-dev/copyright ]] || fail "libholdfast-dev has no copyright file."
   check_sources "$packages"
 }

@@ -16,7 +16,7 @@ configure_and_build = cmake --preset $(1) && cmake --build --preset $(1) --paral
 
 .DEFAULT_GOAL := quick
 .NOTPARALLEL:
-.PHONY: quick run test check quick-check format format-check lint asan tsan fuzz bench servers install package clean help
+.PHONY: quick run build test check quick-check format format-check lint asan tsan fuzz bench servers install package clean help
 
 quick:  ## build and run the fast tests (plain `make`)
 	@tools/setup build test
@@ -27,6 +27,10 @@ run:  ## build and run the example: many processes, one counter, no lost update
 	@tools/setup run
 	@$(call configure_and_build,run)
 	@build/run/examples/counter_race
+
+build:  ## build the library, the command, the examples and the benchmarks, in build/release
+	@tools/setup build
+	@$(call configure_and_build,release)
 
 test:  ## build and run all tests
 	@tools/setup build test
@@ -86,9 +90,7 @@ bench:  ## build and run the baseline benchmarks
 servers:  ## start lock servers to play with
 	@tools/servers
 
-install:  ## install to PREFIX (/usr/local unless given)
-	@tools/setup build
-	@$(call configure_and_build,release)
+install: build  ## install to PREFIX (/usr/local unless given)
 	@cmake --install build/release --prefix $(PREFIX) --strip
 
 package:  ## make Debian packages and a source tarball in build/packages

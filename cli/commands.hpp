@@ -50,6 +50,7 @@ int latch_set(const arguments&);
 int latch_down(const arguments&);
 int latch_wait(const arguments&);
 int latch_show(const arguments&);
+int latch_ls(const arguments&);
 int latch_rm(const arguments&);
 int ls(const arguments&);
 int show(const arguments&);

@@ -48,6 +48,10 @@ json object(const lock_info& lock) {
   return out;
 }
 
+json object(std::string_view name, std::int64_t left) {
+  return {{"name", name}, {"left", left}, {"open", left == 0}};
+}
+
 }  // namespace
 
 std::string locks_json(std::span<const lock_info> locks) {
@@ -101,7 +105,16 @@ std::string findings_json(const std::string& url, const std::string& engine,
 }
 
 std::string latch_json(std::string_view name, std::int64_t left) {
-  return text_of({{"name", name}, {"left", left}, {"open", left == 0}});
+  return text_of(object(name, left));
+}
+
+std::string latches_json(std::span<const latch_info> latches) {
+  auto out = json::array();
+  for (const auto& latch : latches) {
+    out.push_back(object(latch.name, latch.left));
+    out.back()["forgotten_in_seconds"] = known_seconds(latch.forgotten_in);
+  }
+  return text_of(out);
 }
 
 std::string removed_json(std::string_view name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <holdfast/capabilities.hpp>
+#include <holdfast/client.hpp>
 #include <holdfast/engine.hpp>
 
 #include <cstdint>
@@ -19,6 +20,7 @@ std::string capabilities_json(const std::string& url, const capabilities& caps);
 std::string findings_json(const std::string& url, const std::string& engine,
                           std::span<const finding> findings);
 std::string latch_json(std::string_view name, std::int64_t left);
+std::string latches_json(std::span<const latch_info> latches);  // an array
 std::string removed_json(std::string_view name);
 std::string broken_json(std::string_view name, std::size_t holders);
 std::string bench_json(const bench_report& report);

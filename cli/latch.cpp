@@ -4,6 +4,8 @@
 #include "json.hpp"
 #include "output.hpp"
 #include "signals.hpp"
+#include "table.hpp"
+#include "text.hpp"
 
 #include <holdfast/latch.hpp>
 
@@ -57,6 +59,19 @@ int latch_wait(const arguments& args) {
 
 int latch_show(const arguments& args) {
   report(args, latch{opened(args), args.text("NAME")}.value().value());
+  return exit_code::ok;
+}
+
+int latch_ls(const arguments& args) {
+  const auto latches = opened(args).latches(args.text("PREFIX")).value();
+  if (args.has("--json")) {
+    print(latches_json(latches));
+    return exit_code::ok;
+  }
+  table rows{{{"NAME"}, {"LEFT", align::right}, {"FORGOTTEN IN", align::right}}};
+  for (const auto& each : latches)
+    rows.add({each.name, std::to_string(each.left), brief(each.forgotten_in)});
+  print(latches.empty() ? "There is no latch.\n" : rows.str());
   return exit_code::ok;
 }
 

@@ -68,6 +68,14 @@ struct client_options {
   const holdfast::clock* clock = nullptr;
 };
 
+// One latch as operators see it, at one moment.
+struct latch_info {
+  std::string name;
+  std::int64_t left = 0;  // counts until it opens; 0: it is open
+  // When the store forgets it if it stays unchanged; no_expiry: never. unknown_time: the store did not tell.
+  nanoseconds forgotten_in = unknown_time;
+};
+
 // A handle of the connection; copying it costs a reference count. Never empty, except moved-from: then it may only be
 // assigned to or destroyed.
 class client {
@@ -102,6 +110,12 @@ class client {
   // false.
   result<std::vector<lock_info>> list(std::string_view prefix = {},
                                       std::size_t limit = 10'000) const;
+  // The latches under `prefix` (all, if empty), sorted, at most `limit`, open ones too. Barriers are not among them. The
+  // store keeps both as counters, and a barrier's number is never below 2^36: a latch that has so many counts left is
+  // taken for a barrier and not listed. May take more than one request, which share one call_timeout. unsupported where
+  // capabilities().counters or capabilities().listing is false.
+  result<std::vector<latch_info>> latches(std::string_view prefix = {},
+                                          std::size_t limit = 10'000) const;
   // One name. One that is not in use is no error: it has neither holders nor waiters. misconfigured for a bad name.
   result<lock_info> inspect(std::string_view name) const;
   // Force-release: ends every grant of the name, raises the fence, and lets the waiters in. Holders learn of it as

@@ -214,6 +214,14 @@ struct counter {
   std::uint64_t version = 0;  // changes with every change, also over erase and create
 };
 
+// One counter as operators see it, at one moment.
+struct counter_info {
+  std::string name;
+  std::int64_t value = 0;
+  // When it will be forgotten if it stays unchanged; no_expiry: never. unknown_time: the store did not tell.
+  nanoseconds forgotten_in = unknown_time;
+};
+
 enum class watch_kind : std::uint8_t { lock, counter };
 
 // How a start_ verb answers. complete() is called exactly once, from any thread, at the latest when the engine is
@@ -309,6 +317,10 @@ class engine {
   // One atomic operation. Not idempotent, and never settled: so unavailable only if it was not done, and
   // outcome_unknown where that is not certain.
   virtual result<counter> count(const counter_request& ask, const call& limits) = 0;
+  // Operators' view: the counters that exist, of latches and of barriers, sorted by name, at most `limit`. unsupported
+  // unless capabilities().counters and capabilities().listing, with a sentence that says what to change; by default.
+  virtual result<std::vector<counter_info>> list_counters(std::string_view prefix,
+                                                          std::size_t limit, const call& limits);
   // Returns when the version is no longer `seen` (0: absent), at the deadline, or on stop. Core looks again afterwards,
   // so returning early is allowed; missing a change is not.
   virtual result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,

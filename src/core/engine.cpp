@@ -43,6 +43,11 @@ void engine::start_enter_all(std::span<const request> asks, const call& limits,
 
 result<std::vector<finding>> engine::diagnose(const call&) { return std::vector<finding>{}; }
 
+result<std::vector<counter_info>> engine::list_counters(std::string_view, std::size_t,
+                                                        const call&) {
+  return error{errc::unsupported, "this store cannot list its latches; name one of them"};
+}
+
 result<std::vector<grant>> engine::enter_all(std::span<const request>, const call&) {
   return error{errc::unsupported, "this store cannot take several locks at once"};
 }

@@ -11,6 +11,10 @@ struct barrier_state {
   std::uint32_t phase = 0;
   std::uint32_t total = 0, expected = 0, arrived = 0, dropped = 0;
 
+  // No barrier is a smaller number than this, whatever becomes of it: there was a participant at the start. A counter
+  // below it is a latch.
+  static constexpr std::int64_t smallest = std::int64_t{1} << 36U;
+
   static constexpr barrier_state fresh(std::uint32_t participants) noexcept {
     return {0, participants, participants, 0, 0};
   }

@@ -83,6 +83,116 @@ TEST_P(counters, wrong_counts_are_refused) {
   EXPECT_EQ(good.value().value(), 3);
 }
 
+// ---- listing
+
+class listed_counters : public counters {
+ protected:
+  void SetUp() override {
+    counters::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    NEEDS(listing);
+  }
+  using lines = std::vector<std::string>;
+  // "name:left" of each latch under this test's own prefix and `under`.
+  lines listed(const client& by, std::string_view under = {}, std::size_t limit = 100) const {
+    const auto found = by.latches(prefix() + std::string{under}, limit);
+    if (!found) return {found.error().message()};
+    lines out;
+    for (const auto& each : *found)
+      out.push_back(each.name.substr(prefix().size()) + ":" + std::to_string(each.left));
+    return out;
+  }
+};
+FOR_EVERY_ENGINE(listed_counters);
+
+TEST_P(listed_counters, latches_are_listed_by_name_with_what_is_left) {
+  const auto a = open(), b = open();
+  EXPECT_EQ(listed(b), lines{});
+  latch second{a, name("tiles/b"), 3}, first{a, name("tiles/a"), 1}, other{a, name("other"), 5};
+  ASSERT_TRUE(is_ok(second.count_down()));
+  ASSERT_TRUE(is_ok(first.count_down()));
+  EXPECT_EQ(listed(b), (lines{"other:5", "tiles/a:0", "tiles/b:2"})) << "open ones, too";
+  EXPECT_EQ(listed(b, "tiles/"), (lines{"tiles/a:0", "tiles/b:2"}));
+  EXPECT_EQ(listed(b, {}, 2), (lines{"other:5", "tiles/a:0"}));
+  EXPECT_EQ(listed(b, {}, 0), lines{});
+  EXPECT_EQ(listed(b, "nothing"), lines{});
+}
+
+TEST_P(listed_counters, names_that_look_like_patterns_are_listed_as_they_are) {
+  const auto a = open();
+  const latch star{a, name("a*"), 1}, plain{a, name("ab"), 2}, brace{a, name("a{b}"), 3},
+      percent{a, name("a%_"), 4};
+  EXPECT_EQ(listed(a, "a*"), lines{"a*:1"});
+  EXPECT_EQ(listed(a, "a{"), lines{"a{b}:3"});
+  EXPECT_EQ(listed(a, "a%"), lines{"a%_:4"});
+  EXPECT_EQ(listed(a), (lines{"a%_:4", "a*:1", "ab:2", "a{b}:3"}));
+}
+
+TEST_P(listed_counters, latch_that_was_removed_is_not_listed) {
+  const auto a = open();
+  latch gone{a, name("gone"), 1};
+  const latch kept{a, name("kept"), 1};
+  ASSERT_TRUE(is_ok(gone.remove()));
+  EXPECT_EQ(listed(a), lines{"kept:1"});
+}
+
+TEST_P(listed_counters, latch_that_was_forgotten_is_not_listed) {
+  const auto a = open();
+  const latch short_lived{a, name("short"), 1, 1s}, kept{a, name("kept"), 1};
+  EXPECT_EQ(listed(a), (lines{"kept:1", "short:1"}));
+  EXPECT_TRUE(wait_until([&] { return listed(a) == lines{"kept:1"}; }));
+}
+
+TEST_P(listed_counters, latch_says_when_it_will_be_forgotten) {
+  const auto a = open();
+  const latch an_hour{a, name("hour"), 1, 1h};
+  latch open_one{a, name("open"), 1, 1h};
+  ASSERT_TRUE(is_ok(open_one.count_down()));
+  const auto found = a.latches(prefix());
+  ASSERT_TRUE(is_ok(found));
+  ASSERT_EQ(found->size(), 2U);
+  for (const auto& each : *found) {
+    EXPECT_LE(each.forgotten_in, 1h) << each.name;
+    EXPECT_GT(each.forgotten_in, 59min) << each.name;
+  }
+}
+
+TEST_P(listed_counters, barriers_are_not_listed_as_latches) {
+  const auto a = open();
+  barrier meeting{a, name("barrier/a"), 1}, other{a, name("barrier/b"), barrier::max()};
+  const latch after{a, name("latch"), 7};
+  ASSERT_TRUE(is_ok(meeting.arrive_and_drop()));  // no participant is left
+  EXPECT_EQ(listed(a), lines{"latch:7"});
+  EXPECT_EQ(listed(a, {}, 1), lines{"latch:7"}) << "barriers take no latch's place";
+}
+
+TEST_P(listed_counters, locks_are_not_listed_as_latches) {
+  const auto a = open();
+  mutex lock{a, name("lock")};
+  const auto held = lock.try_acquire();
+  ASSERT_TRUE(is_ok(held));
+  const latch counted{a, name("latch"), 1};
+  EXPECT_EQ(listed(a), lines{"latch:1"});
+  const auto locks = a.list(prefix());
+  ASSERT_TRUE(is_ok(locks));
+  ASSERT_EQ(locks->size(), 1U) << "nor latches as locks";
+  EXPECT_EQ(locks->front().name, name("lock"));
+}
+
+// In several steps, where a store is asked about some names at a time.
+TEST_P(listed_counters, many_are_listed_completely) {
+  const auto a = open();
+  lines expected;
+  for (int i = 100; i < 400; ++i) {
+    const latch made{a, name(std::to_string(i)), i};
+    expected.push_back(std::to_string(i) + ":" + std::to_string(i));
+  }
+  EXPECT_EQ(listed(a, {}, 1000), expected);
+  EXPECT_EQ(listed(a, "39", 2), (lines{"390:390", "391:391"}));
+}
+
+// ---- barriers
+
 TEST_P(counters, barrier_lets_nobody_into_the_next_phase_early) {
   constexpr int participants = 3, phases = 6;
   std::atomic<int> arrived{0};

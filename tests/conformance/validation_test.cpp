@@ -35,6 +35,15 @@ TEST_P(validation, bad_names_are_refused_by_everything_that_takes_a_name) {
   }
 }
 
+TEST_P(validation, store_that_cannot_list_its_latches_says_so) {
+  const auto found = open().latches();
+  if (caps().counters && caps().listing) {
+    EXPECT_TRUE(is_ok(found));
+  } else {
+    EXPECT_TRUE(fails_with(found, errc::unsupported));
+  }
+}
+
 TEST_P(validation, good_names_are_all_different_locks) {
   const auto a = open();
   std::vector<lease> held;

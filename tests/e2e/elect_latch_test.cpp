@@ -138,6 +138,36 @@ TEST(latch, show_says_what_is_left_and_rm_forgets_it) {
   }
 }
 
+TEST(latch, ls_shows_each_with_what_is_left_of_it) {
+  using nlohmann::json;
+  sandbox box;
+  EXPECT_EQ(box.run({"latch", "ls"}).out, "There is no latch.\n");
+  EXPECT_EQ(json::parse(box.run({"latch", "ls", "--json"}).out), json::array());
+  for (const char* name : {"tiles", "render/b", "render/a"})
+    ASSERT_EQ(box.run({"latch", "set", name, "2"}).code, 0);
+  ASSERT_EQ(box.run({"latch", "down", "render/b", "2"}).code, 0);
+
+  const auto table = box.run({"latch", "ls"});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_TRUE(table.out.starts_with("NAME      LEFT  FORGOTTEN IN\n")) << table.out;
+  EXPECT_LT(table.out.find("\nrender/a     2        "), table.out.find("\nrender/b     0        "));
+  EXPECT_NE(table.out.find("\ntiles        2        "), std::string::npos) << table.out;
+
+  const auto listed = json::parse(box.run({"latch", "ls", "render/", "--json"}).out);
+  ASSERT_EQ(listed.size(), 2U);
+  EXPECT_EQ(listed[0]["name"], "render/a");
+  EXPECT_EQ(listed[0]["left"], 2);
+  EXPECT_EQ(listed[0]["open"], false);
+  EXPECT_EQ(listed[1]["name"], "render/b");
+  EXPECT_EQ(listed[1]["open"], true);
+  for (const auto& each : listed) {
+    EXPECT_LE(each["forgotten_in_seconds"], 24 * 3600.0);
+    EXPECT_GT(each["forgotten_in_seconds"], 23 * 3600.0);
+  }
+  ASSERT_EQ(box.run({"latch", "rm", "tiles"}).code, 0);
+  EXPECT_EQ(box.run({"latch", "ls", "tiles"}).out, "There is no latch.\n");
+}
+
 TEST(latch, an_interrupted_wait_ends) {
   sandbox box;
   ASSERT_EQ(box.run({"latch", "set", "tiles", "3"}).code, 0);

@@ -210,6 +210,9 @@ TEST_P(stores, readers_permits_latches_and_elections_work) {
   EXPECT_EQ(box.run({"latch", "down", "tiles"}).out, "1\n");
   EXPECT_EQ(box.run({"latch", "down", "tiles"}).out, "0\n");
   EXPECT_EQ(waiting->wait().code, 0);
+  const auto latches = box.run({"latch", "ls"});
+  EXPECT_EQ(latches.code, 0) << latches.err;
+  EXPECT_NE(latches.out.find("\ntiles     0  "), std::string::npos) << latches.out;
 
   const auto led = box.run({"elect", "boss", "--value", "here", "--", "holdfast", "show", "boss"});
   EXPECT_EQ(led.code, 0) << led.err;

@@ -12,10 +12,10 @@ using e2e::eventually;
 using e2e::sandbox;
 using nlohmann::json;
 
-const std::vector<std::string> visible{"run",        "elect",      "latch set", "latch down",
-                                       "latch wait", "latch show", "latch rm",  "ls",
-                                       "show",       "top",        "break",     "explain",
-                                       "doctor",     "schema",     "bench",     "completion"};
+const std::vector<std::string> visible{
+    "run",      "elect",    "latch set", "latch down", "latch wait", "latch show",
+    "latch ls", "latch rm", "ls",        "show",       "top",        "break",
+    "explain",  "doctor",   "schema",    "bench",      "completion"};
 
 std::vector<std::string> split(const std::string& words) {
   const auto blank = words.find(' ');
@@ -94,6 +94,7 @@ TEST(completion, bash_completes_commands_flags_and_quotes_names_of_locks) {
   EXPECT_EQ(complete("holdfast run a --on-lost k", 4), "kill\n");
   EXPECT_EQ(complete("holdfast latch d", 2), "down\n");
   EXPECT_EQ(complete("holdfast latch r", 2), "rm\n");
+  EXPECT_EQ(complete("holdfast latch l", 2), "ls\n");
   EXPECT_EQ(complete("holdfast show a", 2), "a\\$\\(touch\\ pwned\\)b\n");
   EXPECT_EQ(box.shell("ls pwned 2>/dev/null").out, "");
   holder->send(SIGTERM);

@@ -79,6 +79,10 @@ class remote_engine : public engine {
                                       const call& limits) final {
     return do_list(prefix, limit, {limits, true}).run();
   }
+  result<std::vector<counter_info>> list_counters(std::string_view prefix, std::size_t limit,
+                                                  const call& limits) final {
+    return do_list_counters(prefix, limit, {limits, true}).run();
+  }
   result<std::size_t> revoke(std::string_view name, const call& limits) final {
     return do_revoke(name, {limits, true}).run();
   }
@@ -112,6 +116,9 @@ class remote_engine : public engine {
                                                     invocation how) = 0;
   virtual operation<std::size_t> do_revoke(std::string_view name, invocation how) = 0;
   virtual operation<counter> do_count(const counter_request& ask, invocation how) = 0;
+  virtual operation<std::vector<counter_info>> do_list_counters(std::string_view prefix,
+                                                                std::size_t limit,
+                                                                invocation how) = 0;
   // Only where capabilities().atomic_multi.
   virtual operation<std::vector<grant>> do_enter_all(std::span<const request>, invocation) {
     co_return error{errc::unsupported, "this store cannot take several locks at once"};

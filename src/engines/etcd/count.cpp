@@ -4,8 +4,6 @@
 
 #include "engines/common/counter_rule.hpp"
 
-#include <charconv>
-
 namespace holdfast::engines::etcd {
 
 namespace {
@@ -13,13 +11,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::int64_t longest_lease = 9'000'000'000;  // seconds; etcd takes no longer ones
-
-std::optional<std::int64_t> number_in(const std::string& text) {
-  std::int64_t out = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (code != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return out;
-}
 
 counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t version) {
   counter out;
@@ -42,7 +33,7 @@ operation<counter> etcd_engine::do_count(const counter_request& ask, invocation 
     const auto in = read_reply<rpc::RangeResponse>(said.got, ask.name, how_.url);
     if (!in) co_return in.error();
     const bool exists = in->kvs_size() > 0;
-    const auto before = exists ? number_in(in->kvs(0).value()) : std::nullopt;
+    const auto before = exists ? read_counter(in->kvs(0).value()) : std::nullopt;
     if (exists && !before) co_return unexpected_answer(ask.name, how_.url);
     const auto version = exists ? in->kvs(0).mod_revision() : 0;
     const auto change = change_of(ask, before);

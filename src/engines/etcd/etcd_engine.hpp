@@ -82,6 +82,8 @@ class etcd_engine final : public remote_engine, private session_listener {
                                             invocation how) override;
   operation<std::size_t> do_revoke(std::string_view name, invocation how) override;
   operation<counter> do_count(const counter_request& ask, invocation how) override;
+  operation<std::vector<counter_info>> do_list_counters(std::string_view prefix, std::size_t limit,
+                                                        invocation how) override;
   void end_await(const ticket& place) noexcept override {
     waits_->look_again(place.owner.sequence);
   }

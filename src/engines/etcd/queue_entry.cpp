@@ -135,6 +135,10 @@ std::string counter_key(std::string_view root, std::string_view name) {
   return std::string{root}.append(counters).append(name);
 }
 
+std::optional<std::int64_t> read_counter(std::string_view value) {
+  return number<std::int64_t>(value, 10);
+}
+
 std::string epoch_key(std::string_view root, std::int64_t lease) {
   return fmt::format("{}{}{:x}", root, epochs, static_cast<std::uint64_t>(lease));
 }

@@ -48,6 +48,7 @@ struct key_range {
 };
 
 std::string counter_key(std::string_view root, std::string_view name);
+std::optional<std::int64_t> read_counter(std::string_view value);
 // Of a client, by its lease (session.hpp).
 std::string epoch_key(std::string_view root, std::int64_t lease);
 key_range keys_of(std::string_view root, std::string_view name);                      // of a lock

@@ -161,6 +161,41 @@ operation<std::vector<lock_info>> etcd_engine::do_list(std::string_view prefix, 
   co_return out;
 }
 
+// They lie in the order of their names. What is no number, or has no name of ours, is not a counter.
+operation<std::vector<counter_info>> etcd_engine::do_list_counters(std::string_view prefix,
+                                                                   std::size_t limit,
+                                                                   invocation how) {
+  const auto head = counter_key(how_.root, {});
+  auto ask = range_of(keys_from(counter_key(how_.root, prefix)));
+  ask.set_limit(page);
+  std::vector<counter_info> out;
+  std::vector<std::int64_t> leases;  // of the counters, at the same places
+  for (bool more = true; more && out.size() < limit;) {
+    const question what{method::range, bytes_of(ask)};
+    const auto said = co_await cluster_->ask(what, how);
+    const auto in = read_reply<rpc::RangeResponse>(said.got, {}, how_.url);
+    if (!in) co_return in.error();
+    for (const auto& kv : in->kvs()) {
+      const auto name = std::string_view{kv.key()}.substr(head.size());
+      const auto value = read_counter(kv.value());
+      if (!value || !check_name(name) || out.size() == limit) continue;
+      out.push_back({std::string{name}, *value, kv.lease() == 0 ? no_expiry : unknown_time});
+      leases.push_back(kv.lease());
+    }
+    more = in->more() && !in->kvs().empty();
+    if (!more) break;
+    ask.set_revision(in->header().revision());
+    ask.set_key(in->kvs(in->kvs_size() - 1).key() + '\0');
+  }
+  std::vector<std::int64_t> asked;
+  for (const auto lease : leases)
+    if (lease != 0 && asked.size() < most_leases) asked.push_back(lease);
+  const auto left = co_await remaining(std::move(asked), how);
+  for (std::size_t i = 0; left && i < out.size(); ++i)
+    if (const auto at = left->find(leases[i]); at != left->end()) out[i].forgotten_in = at->second;
+  co_return out;
+}
+
 // ---- taking away
 
 // Waiters are served by that, as by any release. What is created from now on has a larger token.

@@ -50,6 +50,8 @@ class file_engine final : public engine {
                                       const call& limits) override;
   result<std::size_t> revoke(std::string_view name, const call& limits) override;
   result<counter> count(const counter_request& ask, const call& limits) override;
+  result<std::vector<counter_info>> list_counters(std::string_view prefix, std::size_t limit,
+                                                  const call& limits) override;
   result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                      const call& limits) override;
   bool contended(const grant& held) const noexcept override;
@@ -93,6 +95,8 @@ class file_engine final : public engine {
   result<entered> enter_queue(locked_shard& shard, record& in, const request& ask);
   entered granted(const entry& holder, std::string_view name, const owner_id& owner) const noexcept;
   entered waiting(const entry& waiter, const request& ask) const noexcept;
+  template <class Info, class Look>
+  result<std::vector<Info>> gather(std::size_t limit, const call& limits, Look look);
   bool is_new(std::uint64_t sequence) noexcept;
   bool notes_are_of(const record& in, std::uint64_t word, std::uint64_t sequence) const noexcept;
 

@@ -1,12 +1,15 @@
-// inspect, list, revoke: the operators' view.
+// inspect, list, list_counters, revoke: the operators' view.
 #include "engines/file/file_engine.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace holdfast::engines::file {
 
 namespace {
+
+std::string_view name_of(const record& in) { return {in.name.data(), in.name_length}; }
 
 // The client of a session, as long as it still is the one that the entry means.
 void describe_session(session& client, std::uint32_t generation, holder_info& out) {
@@ -66,7 +69,7 @@ bool is_live_fast(mapping& store, std::uint64_t word, steady_time now) {
 lock_info describe(locked_shard& shard, const record& in, steady_time now) {
   mapping& store = shard.store();
   lock_info out;
-  out.name.assign(in.name.data(), in.name_length);
+  out.name = name_of(in);
   const std::uint64_t word = in.word.load(std::memory_order_acquire);
   out.version = shard.version_of(in, now);
   if (is_live_fast(store, word, now)) {
@@ -108,24 +111,23 @@ result<lock_info> file_engine::inspect(std::string_view name, const call& limits
   return nothing;
 }
 
-result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::size_t limit,
-                                                 const call& limits) {
+// The first by name of what `look` finds in a record that is in use, over all shards.
+template <class Info, class Look>
+result<std::vector<Info>> file_engine::gather(std::size_t limit, const call& limits, Look look) {
   if (is_forked()) return forked_error(store());
-  std::vector<lock_info> out;
-  const auto by_name = [](const lock_info& a, const lock_info& b) { return a.name < b.name; };
+  std::vector<Info> out;
+  const auto by_name = [](const Info& a, const Info& b) { return a.name < b.name; };
   for (std::uint32_t i = 0; i < shard_count; ++i) {
     if (store().shard_at(i).chunks == 0) continue;
     locked_shard shard{env_, i};
     if (auto locked = shard.lock(limits); !locked) return locked.error();
-    const auto now = env_.time.now();
     shard.for_each_record([&](record& in) {
       const word_tag tag = tag_of(in.word.load(std::memory_order_acquire));
-      if (in.kind != record_kind::lock || tag == word_tag::closed || tag == word_tag::free) return;
-      if (!std::string_view{in.name.data(), in.name_length}.starts_with(prefix)) return;
-      auto info = describe(shard, in, now);
-      if (!info.holders.empty() || !info.waiters.empty()) out.push_back(std::move(info));
+      if (tag == word_tag::closed || tag == word_tag::free) return;
+      if (std::optional<Info> found = look(shard, in)) out.push_back(std::move(*found));
     });
-    if (out.size() > 2 * limit + 1024) {  // keep only what can still be among the first
+    if (out.size() > 1024 &&
+        (out.size() - 1024) / 2 > limit) {  // keep only what can still be among the first
       std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(limit), out.end(),
                        by_name);
       out.resize(limit);
@@ -134,6 +136,33 @@ result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::s
   std::sort(out.begin(), out.end(), by_name);
   if (out.size() > limit) out.resize(limit);
   return out;
+}
+
+result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::size_t limit,
+                                                 const call& limits) {
+  return gather<lock_info>(limit, limits,
+                           [&](locked_shard& shard, const record& in) -> std::optional<lock_info> {
+                             if (in.kind != record_kind::lock || !name_of(in).starts_with(prefix))
+                               return std::nullopt;
+                             auto info = describe(shard, in, env_.time.now());
+                             if (info.holders.empty() && info.waiters.empty()) return std::nullopt;
+                             return info;
+                           });
+}
+
+result<std::vector<counter_info>> file_engine::list_counters(std::string_view prefix,
+                                                             std::size_t limit,
+                                                             const call& limits) {
+  return gather<counter_info>(
+      limit, limits,
+      [&](const locked_shard& shard, const record& in) -> std::optional<counter_info> {
+        if (in.kind != record_kind::counter || !shard.has_counter(in)) return std::nullopt;
+        if (!name_of(in).starts_with(prefix)) return std::nullopt;
+        const bool for_ever = in.keep == nanoseconds::max().count();
+        const auto left =
+            for_ever ? no_expiry : nanoseconds{in.changed + in.keep - wall_nanoseconds()};
+        return counter_info{std::string{name_of(in)}, in.value, left};
+      });
 }
 
 result<std::size_t> file_engine::revoke(std::string_view name, const call& limits) {

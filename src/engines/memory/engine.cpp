@@ -118,6 +118,12 @@ class memory_engine final : public engine {
     return store_->count(ask, clock_.now());
   }
 
+  result<std::vector<counter_info>> list_counters(std::string_view prefix, std::size_t limit,
+                                                  const call&) override {
+    const std::lock_guard guard{store_->guard()};
+    return store_->list_counters(prefix, limit, clock_.now());
+  }
+
   result<void> watch(watch_kind kind, std::string_view name, std::uint64_t seen,
                      const call& limits) override {
     version_changed changed{*store_, kind, name, seen};

@@ -76,6 +76,8 @@ class store {
   bool contended(std::string_view name) const;
 
   counter count(const counter_request& ask, steady_time now);
+  std::vector<counter_info> list_counters(std::string_view prefix, std::size_t limit,
+                                          steady_time now) const;
 
   // 0 when there is no such lock or counter.
   std::uint64_t version(watch_kind kind, std::string_view name, steady_time now);

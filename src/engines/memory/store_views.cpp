@@ -81,6 +81,20 @@ counter store::count(const counter_request& ask, steady_time now) {
   return out;
 }
 
+// A counter that is forgotten by now is left to the next call that is about it.
+std::vector<counter_info> store::list_counters(std::string_view prefix, std::size_t limit,
+                                               steady_time now) const {
+  std::vector<counter_info> out;
+  for (auto at = counters_.lower_bound(prefix); at != counters_.end(); ++at) {
+    if (out.size() == limit || !at->first.starts_with(prefix)) break;
+    const auto& [value, version, changed, keep] = at->second;
+    if (now - changed >= keep) continue;
+    const auto left = keep == nanoseconds::max() ? no_expiry : keep - (now - changed);
+    out.push_back({at->first, value, left});
+  }
+  return out;
+}
+
 // Says whether the operation applied, and leaves in `at` where the counter is now, if anywhere.
 bool store::apply(const counter_request& ask, counter_map::iterator& at, steady_time now) {
   const bool exists = at != counters_.end();

@@ -98,6 +98,8 @@ class mysql_engine final : public blocking_engine {
   result<std::size_t> revoke(std::string_view name, const call& limits) override;
   result<std::vector<finding>> diagnose(const call& limits) override;
   result<counter> count(const counter_request& ask, const call& limits) override;
+  result<std::vector<counter_info>> list_counters(std::string_view prefix, std::size_t limit,
+                                                  const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
 
   void start_await(const ticket& place, const call& limits,

@@ -386,6 +386,11 @@ void counters(statements& out) {
                                     now_us),
                         "", true};
   out.delete_counter = {"DELETE FROM holdfast_counter WHERE name=?", "", true};
+  out.list_counters = {
+      fmt::format("SELECT name,value,changed,keep_us,{0} FROM holdfast_counter WHERE name>=? AND "
+                  "LEFT(name,?)=? AND (keep_us=0 OR changed+keep_us>{0}) ORDER BY name LIMIT ?",
+                  now_us),
+      "biuuu"};
   out.observers = {
       fmt::format(
           "SELECT client,seq,COALESCE(IS_USED_LOCK({}),0) FROM holdfast_entry WHERE space=? AND "

@@ -120,7 +120,7 @@ struct statements {
   statement is_galera;
   // Counters.
   statement read_counter, lock_counter, insert_counter, update_counter, delete_counter, observers;
-  statement insert_observer;
+  statement insert_observer, list_counters;
   // Sweeping.
   static constexpr std::size_t swept_at_once = 512;
   statement insert_sweep, claim_sweep, swept_so_far, end_sweep;

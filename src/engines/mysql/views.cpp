@@ -133,6 +133,23 @@ result<std::vector<lock_info>> mysql_engine::list(std::string_view prefix, std::
   return out;
 }
 
+result<std::vector<counter_info>> mysql_engine::list_counters(std::string_view prefix,
+                                                              std::size_t limit,
+                                                              const call& limits) {
+  auto on = plain_.take(limits, prefix);
+  if (!on) return std::move(on).error();
+  auto found = (*on)->ask(sql().list_counters,
+                          {prefix, std::uint64_t{prefix.size()}, prefix, std::uint64_t{limit}});
+  if (!found) return std::move(found).error();
+  std::vector<counter_info> out;
+  for (const auto& row : *found) {
+    const auto keep = row.number(3);
+    const auto left = keep == 0 ? no_expiry : between(row.number(2) + keep, row.number(4));
+    out.push_back({row.bytes(0), row.integer(1), left});
+  }
+  return out;
+}
+
 result<std::size_t> mysql_engine::revoke(std::string_view name, const call& limits) {
   std::size_t count = 0;
   auto done = with_lock_rows(name, owner_id{client_, UINT64_MAX}, 0, limits,

@@ -1,5 +1,8 @@
 #include "engines/redis/command.hpp"
 
+#include <algorithm>
+#include <charconv>
+
 namespace holdfast::engines::redis {
 
 command::command(const script& what, std::size_t keys, std::size_t arguments)
@@ -55,6 +58,23 @@ renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, st
   if (at >= verdicts.size()) return renewal::verdict::unknown;
   if (verdicts[at] == '1') return renewal::verdict::held;
   return verdicts[at] == '0' ? renewal::verdict::lost : renewal::verdict::unknown;
+}
+
+const resp::value* refusal_in(const answer& got) {
+  const auto refuses = [](const resp::value& reply) {
+    return reply.is_error() && !reply.text.starts_with("WRONGTYPE");
+  };
+  const auto found = std::ranges::find_if(got.values, refuses);
+  return found == got.values.end() ? nullptr : &*found;
+}
+
+std::optional<std::int64_t> count_in(const resp::value& stored) {
+  if (stored.is_null() || stored.is_error()) return std::nullopt;
+  std::int64_t out = 0;
+  const auto* end = stored.text.data() + stored.text.size();
+  const auto [at, code] = std::from_chars(stored.text.data(), end, out);
+  if (code != std::errc{} || at != end) return std::nullopt;
+  return out;
 }
 
 }  // namespace holdfast::engines::redis

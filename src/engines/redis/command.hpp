@@ -6,9 +6,11 @@
 
 #include <holdfast/engine.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +60,21 @@ struct answer {
   std::vector<resp::value> values;
   std::uint64_t generation = 0;  // of the connection that answered; 0: it is gone since
 };
+
+// A time as PTTL says it: negative when there is no end. What is longer than nanoseconds can say has none, either.
+inline nanoseconds time_left(std::int64_t ms) {
+  constexpr auto longest = std::chrono::floor<std::chrono::milliseconds>(no_expiry).count();
+  return ms < 0 || ms > longest ? no_expiry : nanoseconds{std::chrono::milliseconds{ms}};
+}
+
+// Where error replies are kept: the first that says more than that a key is of another kind.
+const resp::value* refusal_in(const answer& got);
+// The answer to PTTL: is the key there?
+inline bool is_there(const resp::value& pttl) {
+  return pttl.what == resp::value::kind::integer && pttl.integer != -2;
+}
+// A count as it is stored, in decimal; nothing when it is anything else.
+std::optional<std::int64_t> count_in(const resp::value& stored);
 
 // Renewals: so many grants for each script that the server can serve others in between. A script answers with a digit
 // for each; one that was refused costs only its own grants their verdicts.

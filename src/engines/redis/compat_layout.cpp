@@ -80,6 +80,13 @@ error compat_layout::unsupported(std::string_view name, std::string_view what) c
                                          support::quoted(name), how_.url, how_.layout, what)};
 }
 
+error compat_layout::cannot_list(std::string_view one, std::string_view all) const {
+  return {errc::unsupported,
+          fmt::format("{} cannot list its {}: without a prefix they look like any other key. Give "
+                      "a prefix with ?prefix=, or name one {}.",
+                      how_.url, all, one)};
+}
+
 std::string shown_owner(std::string_view written) {
   constexpr std::size_t longest = 64;
   if (!written.empty() && written.size() <= longest && support::is_utf8(written) &&
@@ -263,11 +270,7 @@ result<std::vector<finding>> compat_layout::diagnose(const call& limits) {
 
 operation<std::vector<lock_info>> compat_layout::do_list(std::string_view prefix, std::size_t limit,
                                                          invocation how) {
-  if (!caps_.listing)
-    co_return error{errc::unsupported,
-                    fmt::format("{} cannot list its locks: without a prefix they look like any "
-                                "other key. Give a prefix with ?prefix=, or name one lock.",
-                                how_.url)};
+  if (!caps_.listing) co_return cannot_list("lock", "locks");
   auto names = co_await connections_->scan(how_.prefix, prefix, how);
   if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
@@ -298,6 +301,14 @@ operation<std::size_t> compat_layout::do_revoke(std::string_view name, invocatio
 
 operation<counter> compat_layout::do_count(const counter_request& ask, invocation) {
   co_return unsupported(ask.name, "counters");
+}
+
+operation<std::vector<counter_info>> compat_layout::do_list_counters(std::string_view, std::size_t,
+                                                                     invocation) {
+  co_return error{errc::unsupported,
+                  fmt::format("{} has no latches: the layout {} has no counters. Use the layout "
+                              "native or redisson for them.",
+                              how_.url, how_.layout)};
 }
 
 std::uint64_t compat_layout::messages_so_far(watch_kind, std::string_view) const { return 0; }

@@ -34,12 +34,6 @@ inline std::int64_t number_in(const resp::value& v) {
   return out;
 }
 
-// As PTTL says it: negative when there is no end. What is longer than nanoseconds can say has none, either.
-inline nanoseconds time_left(std::int64_t ms) {
-  constexpr auto longest = std::chrono::floor<std::chrono::milliseconds>(no_expiry).count();
-  return ms < 0 || ms > longest ? no_expiry : nanoseconds{std::chrono::milliseconds{ms}};
-}
-
 // An owner that another program has written: any bytes.
 std::string shown_owner(std::string_view written);
 
@@ -68,6 +62,8 @@ class compat_layout : public remote_engine, protected net::channel_listener {
                                             invocation how) override;
   operation<std::size_t> do_revoke(std::string_view name, invocation how) override;
   operation<counter> do_count(const counter_request& ask, invocation how) override;
+  operation<std::vector<counter_info>> do_list_counters(std::string_view prefix, std::size_t limit,
+                                                        invocation how) override;
   void end_await(const ticket& place) noexcept override {
     waits_->look_again(place.owner.sequence);
   }
@@ -117,6 +113,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   virtual void note_released(const grant&, const result<void>&) {}
 
   error unsupported(std::string_view name, std::string_view what) const;
+  error cannot_list(std::string_view one, std::string_view all) const;
 
   const settings how_;
   const class clock& clock_;

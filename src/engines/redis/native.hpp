@@ -71,6 +71,8 @@ class native final : public remote_engine, private net::channel_listener {
                                             invocation how) override;
   operation<std::size_t> do_revoke(std::string_view name, invocation how) override;
   operation<counter> do_count(const counter_request& ask, invocation how) override;
+  operation<std::vector<counter_info>> do_list_counters(std::string_view prefix, std::size_t limit,
+                                                        invocation how) override;
   void end_await(const ticket& place) noexcept override {
     waits_->look_again(place.owner.sequence);
   }
@@ -127,6 +129,8 @@ class native final : public remote_engine, private net::channel_listener {
   static waits::judge news_for(const ticket& place);
   operation<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
                                invocation how);
+  operation<void> read_counters(std::span<const std::string> names, std::vector<counter_info>& out,
+                                invocation how);
 
   void on_push(std::string_view frame) noexcept override;
   void on_message(std::string_view text);

@@ -10,6 +10,8 @@ namespace holdfast::engines::redis {
 
 namespace {
 
+constexpr std::size_t most_at_once = 128;  // names that are asked about in one round trip
+
 std::string topic_of(watch_kind kind, std::string_view name) {
   return std::string{kind == watch_kind::counter ? "p" : "o"}.append(name);
 }
@@ -45,14 +47,13 @@ operation<std::vector<lock_info>> native::do_list(std::string_view prefix, std::
   auto names = co_await connections_->scan(head, prefix, how);
   if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
-  constexpr std::size_t most = 128;
   std::size_t length = 1;  // the first alone: so the server knows the script
   for (auto left = std::span<const std::string>{*names}; !left.empty() && out.size() < limit;) {
     const auto some = left.first(std::min(length, left.size()));
     auto ok = co_await inspect_some(some, out, how);
     if (!ok) co_return std::move(ok).error();
     left = left.subspan(some.size());
-    length = most;
+    length = most_at_once;
   }
   if (out.size() > limit) out.resize(limit);
   co_return out;
@@ -68,6 +69,44 @@ operation<void> native::inspect_some(std::span<const std::string> names,
   if (!got) co_return got.error();
   for (std::size_t i = 0; i < names.size(); ++i)
     if (auto info = read_info(got->values[i], names[i])) out.push_back(std::move(*info));
+  co_return result<void>{};
+}
+
+operation<std::vector<counter_info>> native::do_list_counters(std::string_view prefix,
+                                                              std::size_t limit, invocation how) {
+  const auto head = key('n', {});
+  auto names = co_await connections_->scan(head, prefix, how);
+  if (!names) co_return std::move(names).error();
+  std::vector<counter_info> out;
+  for (auto left = std::span<const std::string>{*names}; !left.empty() && out.size() < limit;) {
+    const auto some = left.first(std::min(most_at_once, left.size()));
+    auto ok = co_await read_counters(some, out, how);
+    if (!ok) co_return std::move(ok).error();
+    left = left.subspan(some.size());
+  }
+  if (out.size() > limit) out.resize(limit);
+  co_return out;
+}
+
+// In one round trip. What is gone by now, or is no counter of this layout, is left out.
+operation<void> native::read_counters(std::span<const std::string> names,
+                                      std::vector<counter_info>& out, invocation how) {
+  command what({"HGET", key('n', names.front()), "v"});
+  for (const auto& name : names) {
+    if (&name != &names.front()) what.then({"HGET", key('n', name), "v"});
+    what.then({"PTTL", key('n', name)});
+  }
+  what.keep_errors();
+  const auto got =
+      co_await connections_->ask(connections_->of(names.front()), what, names.front(), how);
+  if (!got) co_return got.error();
+  if (const auto* refused = refusal_in(*got))
+    co_return reply_error(refused->text, names.front(), how_.url);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto value = count_in(got->values[2 * i]);
+    const auto& left = got->values[2 * i + 1];
+    if (value && is_there(left)) out.push_back({names[i], *value, time_left(left.integer)});
+  }
   co_return result<void>{};
 }
 

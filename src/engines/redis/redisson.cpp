@@ -108,6 +108,63 @@ operation<counter> redisson::do_count(const counter_request& ask, invocation how
   co_return read_count(got, ask.name);
 }
 
+// Those that are marked as counted. A number that Redisson has made, and at which no client of ours has looked in the
+// last 24 hours, may as well be a semaphore's or a plain one's.
+operation<std::vector<counter_info>> redisson::do_list_counters(std::string_view prefix,
+                                                                std::size_t limit, invocation how) {
+  if (!caps_.listing) co_return cannot_list("latch", "latches");
+  auto names = co_await counted_names(prefix, how);
+  if (!names) co_return std::move(names).error();
+  std::vector<counter_info> out;
+  for (const auto& name : *names) {
+    if (out.size() >= limit) break;
+    auto seen = co_await look_at_count(name, how);
+    if (!seen) co_return std::move(seen).error();
+    if (*seen) out.push_back(std::move(**seen));
+  }
+  co_return out;
+}
+
+// The key of a mark begins with a brace or, where the name has one, with the name: see after().
+operation<std::vector<std::string>> redisson::counted_names(std::string_view prefix,
+                                                            invocation how) {
+  std::vector<std::string> out;
+  for (const std::string_view brace : {"{", ""}) {
+    const auto head = std::string{brace} + how_.prefix;
+    auto keys = co_await connections_->scan(head, prefix, how);
+    if (!keys) co_return std::move(keys).error();
+    const auto end = fmt::format("{}:{}", brace.empty() ? "" : "}", count_suffix);
+    for (auto& found : *keys) {
+      if (!found.ends_with(end)) continue;
+      auto name = found.substr(0, found.size() - end.size());
+      if (count_mark(name) == head + found) out.push_back(std::move(name));
+    }
+  }
+  std::ranges::sort(out);
+  co_return out;
+}
+
+// Changes nothing, unlike a read by count(), which would mark it.
+operation<std::optional<counter_info>> redisson::look_at_count(const std::string& name,
+                                                               invocation how) {
+  command what({"GET", key(name)});
+  what.then({"PTTL", key(name)});
+  what.then({"PTTL", count_mark(name)});
+  what.keep_errors();  // the name may be a lock's by now
+  const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
+  if (!got) co_return got.error();
+  if (const auto* refused = refusal_in(*got)) co_return reply_error(refused->text, name, how_.url);
+  const auto& values = got->values;
+  std::optional<counter_info> out;
+  if (!is_there(values[2])) co_return out;
+  if (!is_there(values[1])) {
+    out = counter_info{name, 0, time_left(values[2].integer)};
+  } else if (const auto value = count_in(values[0])) {
+    out = counter_info{name, *value, time_left(values[1].integer)};
+  }
+  co_return out;
+}
+
 std::uint64_t redisson::messages_so_far(watch_kind kind, std::string_view name) const {
   const auto what = kind == watch_kind::counter ? topic::latch : topic::lock;
   return subscriptions_->heard(channel_of(what, name));

@@ -35,11 +35,18 @@ class redisson final : public compat_layout {
   operation<void> do_release(const grant& held, invocation how) override;
   operation<entered> do_settle(const request& ask, invocation how) override;
   operation<counter> do_count(const counter_request& ask, invocation how) override;
+  operation<std::vector<counter_info>> do_list_counters(std::string_view prefix, std::size_t limit,
+                                                        invocation how) override;
+
+  operation<std::vector<std::string>> counted_names(std::string_view prefix, invocation how);
+  operation<std::optional<counter_info>> look_at_count(const std::string& name, invocation how);
 
   enum class topic : std::uint8_t { lock, semaphore, latch };
   // "prefix:{NAME}" and "{NAME}:suffix", or without braces where NAME has one.
   std::string before(std::string_view prefix, std::string_view name) const;
   std::string after(std::string_view name, std::string_view suffix) const;
+  static constexpr std::string_view count_suffix = "holdfast_count";
+  std::string count_mark(std::string_view name) const { return after(name, count_suffix); }
   std::string token_key(std::string_view name) const { return before("redisson_lock_token", name); }
   std::string channel_of(topic what, std::string_view name) const;
   std::string lock_owner(const owner_id& owner) const;

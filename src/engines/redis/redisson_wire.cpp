@@ -206,15 +206,15 @@ command redisson::renew_command(std::span<const renewal> batch) const {
 command redisson::inspect_command(std::string_view name) const {
   command out{redisson_scripts::inspect(), 5, 1};
   out << key(name) << after(name, "timeout") << token_key(name) << after(name, "holdfast_permits")
-      << after(name, "holdfast_count") << std::int64_t{how_.plain_semaphores};
+      << count_mark(name) << std::int64_t{how_.plain_semaphores};
   return out;
 }
 
 command redisson::revoke_command(std::string_view name) const {
   command out{redisson_scripts::revoke(), 5, 3};
   out << key(name) << after(name, "timeout") << token_key(name) << after(name, "holdfast_permits")
-      << after(name, "holdfast_count") << channel_of(topic::lock, name)
-      << channel_of(topic::semaphore, name) << std::int64_t{how_.plain_semaphores};
+      << count_mark(name) << channel_of(topic::lock, name) << channel_of(topic::semaphore, name)
+      << std::int64_t{how_.plain_semaphores};
   return out;
 }
 
@@ -222,7 +222,7 @@ command redisson::count_command(const counter_request& ask) const {
   constexpr std::array<std::string_view, 6> ops{"read", "create",           "store",
                                                 "add",  "compare_exchange", "erase"};
   command out{redisson_scripts::count(), 2, 5};
-  out << key(ask.name) << after(ask.name, "holdfast_count") << ops[static_cast<std::size_t>(ask.op)]
+  out << key(ask.name) << count_mark(ask.name) << ops[static_cast<std::size_t>(ask.op)]
       << ask.operand << ask.expected << in_ms(ask.keep) << channel_of(topic::latch, ask.name);
   return out;
 }

@@ -459,6 +459,31 @@ TEST_F(layouts, redisson_latch_that_opens_is_deleted_and_stays_open) {
   EXPECT_EQ(redis("DBSIZE"), "0");
 }
 
+// A number of Java's may be a latch, a semaphore or a plain number: nothing tells.
+TEST_F(layouts, redisson_latch_of_java_is_listed_once_a_client_of_ours_has_looked_at_it) {
+  EXPECT_TRUE(fails_with(open("redisson").latches(), errc::unsupported)) << "without a prefix";
+  const auto a = open("redisson&prefix=app:");
+  ASSERT_EQ(redis("SET", "app:java", "2"), "OK");
+  ASSERT_EQ(redis("SET", "app:permits", "5"), "OK");
+  latch ours{a, "gate", 3};
+  auto listed = a.latches().value();
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_EQ(listed[0].name, "gate");
+  EXPECT_EQ(redis("EXISTS", "{app:java}:holdfast_count"), "0") << "listing changes nothing";
+
+  EXPECT_EQ((latch{a, "java"}.value().value()), 2);
+  listed = a.latches().value();
+  ASSERT_EQ(listed.size(), 2U);
+  EXPECT_EQ(listed[1].name, "java");
+  EXPECT_EQ(listed[1].left, 2);
+  EXPECT_EQ(listed[1].forgotten_in, no_expiry) << "Java's have none";
+
+  ASSERT_EQ(redis("DEL", "app:java"), "1") << "as Java does at zero";
+  EXPECT_EQ(a.latches("java").value().at(0).left, 0);
+  ASSERT_EQ(redis("HSET", "app:java", "owner", "1"), "1");
+  EXPECT_TRUE(a.latches("java").value().empty()) << "it is a lock now";
+}
+
 TEST_F(layouts, redisson_latch_that_is_forgotten_is_not_open) {
   const auto a = open("redisson");
   latch gate{a, "gate", 1, 300ms};

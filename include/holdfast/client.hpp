@@ -110,9 +110,9 @@ class client {
   // false.
   result<std::vector<lock_info>> list(std::string_view prefix = {},
                                       std::size_t limit = 10'000) const;
-  // The latches under `prefix` (all, if empty), sorted, at most `limit`, open ones too. Barriers are not among them. The
-  // store keeps both as counters, and a barrier's number is never below 2^36: a latch that has so many counts left is
-  // taken for a barrier and not listed. May take more than one request, which share one call_timeout. unsupported where
+  // The latches under `prefix` (all, if empty), sorted, at most `limit`, open ones too; no barriers. The store keeps
+  // both as counters, and a barrier's number is never below 2^36: a latch that has so many counts left is taken for a
+  // barrier and not listed. May take more than one request, which share one call_timeout. unsupported where
   // capabilities().counters or capabilities().listing is false.
   result<std::vector<latch_info>> latches(std::string_view prefix = {},
                                           std::size_t limit = 10'000) const;

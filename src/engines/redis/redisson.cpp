@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace holdfast::engines::redis {
 
@@ -128,8 +129,9 @@ operation<std::vector<counter_info>> redisson::do_list_counters(std::string_view
 // The key of a mark begins with a brace or, where the name has one, with the name: see after().
 operation<std::vector<std::string>> redisson::counted_names(std::string_view prefix,
                                                             invocation how) {
+  static constexpr std::array<std::string_view, 2> braces{"{", ""};
   std::vector<std::string> out;
-  for (const std::string_view brace : {"{", ""}) {
+  for (const auto brace : braces) {
     const auto head = std::string{brace} + how_.prefix;
     auto keys = co_await connections_->scan(head, prefix, how);
     if (!keys) co_return std::move(keys).error();

@@ -13,11 +13,11 @@
 // begins when the token says so (use_awaitable: when it is awaited), completes with the same result, and the handler
 // runs on its own associated executor, never inside with_asio.
 //
-// Cancelling by Asio's means (a cancellation slot, `||` of awaitable_operators, a time-out) is what a stop_token in the
-// options is: it completes with errc::cancelled, or with what it came to meanwhile, and leaves no trace in the store. A
-// release or renewal that is on its way is not cancelled. When the execution context goes first, the operation is
-// cancelled and its handler destroyed, as with Asio's own. Do not give client_options::resume the same context then: what
-// cancels would wait in a queue that is not served any more.
+// Cancelling by Asio's means (a cancellation slot, `||` of awaitable_operators, a time-out) is what a stop_token in
+// the options is: it completes with errc::cancelled, or with what it came to meanwhile, and leaves no trace in the
+// store. A release or renewal that is on its way is not cancelled. When the execution context goes first, the
+// operation is cancelled and its handler destroyed, as with Asio's own. Do not give client_options::resume the same
+// context then: what cancels would wait in a queue that is not served any more.
 //
 // Optional: nothing else of Holdfast includes this, or needs Boost. Needs Boost 1.81 or later, headers only.
 #pragma once

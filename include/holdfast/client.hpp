@@ -118,7 +118,7 @@ class client {
                                           std::size_t limit = 10'000) const;
   // One name. One that is not in use is no error: it has neither holders nor waiters. misconfigured for a bad name.
   result<lock_info> inspect(std::string_view name) const;
-  // Force-release: ends every grant of the name, raises the fence, and lets the waiters in. Holders learn of it as
+  // Force-release: ends every grant of the name, raises the token, and lets the waiters in. Holders learn of it as
   // loss, at once where the store can tell them, else with their next renewal: until then they may still act, and only
   // a fence keeps them out. Returns how many grants there were; 0 is no error. After outcome_unknown look again.
   // unsupported for permits of which the store does not know the holders (lock_info::free_permits).

@@ -307,7 +307,7 @@ class engine {
   virtual result<lock_info> inspect(std::string_view name, const call& limits) = 0;
   virtual result<std::vector<lock_info>> list(std::string_view prefix, std::size_t limit,
                                               const call& limits) = 0;
-  // Ends all grants of the name, serves the waiters, raises the fence: the next token is larger than all before. The
+  // Ends all grants of the name, serves the waiters, raises the token: the next token is larger than all before. The
   // clients of the holders hear of it by on_lost or by a renewal. Returns how many holders lost it.
   virtual result<std::size_t> revoke(std::string_view name, const call& limits) = 0;
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -426,6 +427,7 @@ std::vector<std::int64_t> etcd_server::leases() const {
   std::string line;
   std::getline(lines, line);
   while (std::getline(lines, line)) found.push_back(std::stoll(line, nullptr, 16));
+  std::sort(found.begin(), found.end());  // etcd's order is that of their ends, which heartbeats change
   return found;
 }
 

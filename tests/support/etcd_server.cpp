@@ -9,8 +9,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <array>
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -427,7 +427,8 @@ std::vector<std::int64_t> etcd_server::leases() const {
   std::string line;
   std::getline(lines, line);
   while (std::getline(lines, line)) found.push_back(std::stoll(line, nullptr, 16));
-  std::sort(found.begin(), found.end());  // etcd's order is that of their ends, which heartbeats change
+  std::sort(found.begin(),
+            found.end());  // etcd's order is that of their ends, which heartbeats change
   return found;
 }
 

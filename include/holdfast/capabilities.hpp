@@ -50,6 +50,7 @@ struct capabilities {
   bool immediate = false;      // verbs other than await and watch answer without I/O
   // Grants outlive a restart of the store itself (of the server, or for a store of this machine: a reboot).
   bool survives_restart = false;
+  bool outlives_client = false;  // acquire_options::outlives_client, client::adopt
 
   wakeup_kind wakeup = wakeup_kind::poll;
   expiry_clock clock = expiry_clock::server;

@@ -25,12 +25,15 @@
 
 #include <holdfast/capabilities.hpp>
 #include <holdfast/engine.hpp>
+#include <holdfast/lease.hpp>
 #include <holdfast/observer.hpp>
 #include <holdfast/result.hpp>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +59,10 @@ struct client_options {
   // See also acquire_options::own_token.
   unsigned handoff_limit = 64;
   nanoseconds handoff_time = std::chrono::milliseconds{20};
+  // This client is the next session of one that is dead, or has left its leases behind: the client half of their
+  // owner_id (lease::owner().client). It can adopt() them. REQUIRES: that client does not live any more, and has no
+  // other successor. Only where capabilities().outlives_client; else open() refuses it as unsupported.
+  std::optional<std::array<std::uint64_t, 2>> successor_of = std::nullopt;
   // ---- for humans and tools
   // Hears what happens (observer.hpp). Kept until the client has ended.
   std::shared_ptr<holdfast::observer> observer{};
@@ -127,6 +134,14 @@ class client {
   // Looks at the real server's configuration: does it keep what capabilities() promises? Changes nothing. Empty where
   // there is no server. Blocks for about call_timeout at most; errors as above, except unsupported.
   result<std::vector<finding>> diagnose() const;
+
+  // A lease on what `owner` holds: an owner of the client that this one succeeds (client_options::successor_of), whose
+  // acquire had outlives_client. Same name, mode, token and ttl; from now on this client renews it. One request: blocks
+  // for call_timeout at most; not cancellable. An observer hears acquired().
+  //   not_held       there is no such grant (any more): its ttl was over, or it was given back or revoked
+  //   misconfigured  a bad name, not an owner of the predecessor's, one that was adopted before, or a forked child
+  //   unavailable, outcome_unknown ...   nothing is known; try again while its ttl lasts
+  result<lease> adopt(std::string_view name, const owner_id& owner) const;
 
   // For our own handles; no part of the interface.
   const std::shared_ptr<core::client_core>& core() const noexcept { return core_; }

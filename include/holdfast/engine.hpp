@@ -95,7 +95,7 @@ struct request {
   lock_mode mode = lock_mode::exclusive;
   std::uint64_t weight = rw_capacity;
   std::uint64_t capacity = rw_capacity;
-  // Of one attempt: after it was given back, left or settled as "nothing" it never comes again.
+  // Of one attempt: after it was given back, left, settled as "nothing" or taken_back it never comes again.
   owner_id owner;
   nanoseconds ttl{};
   queue_order order = queue_order::fifo;
@@ -109,6 +109,13 @@ struct request {
   std::atomic<std::uint64_t>* memo = nullptr;
   // As acquire_options::label_is_value: other programs read the label, so it is stored as it is, also when empty.
   bool label_is_value = false;
+  // Exclusive, and readers of this name are to be expected: this client has a shared_mutex of it. For layouts of other
+  // programs, in which a writer among readers is written otherwise than the holder of a plain mutex.
+  bool has_readers = false;
+  // As acquire_options::outlives_client: the grant stays until its ttl is over although its session has ended. An
+  // engine that is opened with the client half of its owner's id, as the next session of that client, finds it by
+  // settle() and has it from then on as one of its own.
+  bool outlives_client = false;
 };
 
 // A place in the queue. Good until it is left or granted; if the store has forgotten it meanwhile, the next enter with
@@ -203,6 +210,8 @@ struct counter_request {
   std::int64_t operand = 0;   // create/store/compare_exchange: the new value; add: the delta
   std::int64_t expected = 0;  // compare_exchange only
   nanoseconds keep{};         // forgotten when unchanged for this long; 0: as before
+  // 73 years. Not more is asked for: times are sums of nanoseconds, and one that wraps is in the past.
+  static constexpr nanoseconds longest_keep = nanoseconds::max() / 4;
 };
 
 // A counter after the operation.
@@ -360,7 +369,7 @@ class engine {
 struct engine_config {
   const store_url& url;
   // The client half of every owner id it will be asked with. An engine may be opened with that of a client that is
-  // dead, as its next session: then it can settle and release what that one left (give_back.hpp).
+  // dead, as its next session: then it can settle and release what that one left (give_back.hpp, client::adopt).
   std::array<std::uint64_t, 2> client;
   const class clock& clock;  // counts the time in which the machine was suspended; see clock.hpp
   engine_listener& listener;
@@ -368,5 +377,9 @@ struct engine_config {
   std::string host;
   std::int64_t pid = 0;
 };
+
+// The engine of the address's scheme, as client::try_open() opens it. For programs that pass the contract on to others;
+// all others want a client. unsupported when this build has none for the scheme.
+result<std::unique_ptr<engine>> open_engine(const engine_config& config);
 
 }  // namespace holdfast

@@ -80,15 +80,18 @@ class error {
   const std::string& message() const noexcept { return message_; }
   // True: the request had no effect and never will have one.
   bool is_not_done() const noexcept { return not_done_; }
+  // Of an attempt to take a lock: its owner was ended in the store. Who tries again is another owner.
+  bool is_owner_over() const noexcept { return owner_over_; }
 
  protected:
-  error(errc code, std::string message, bool not_done)
-      : code_(code), message_(std::move(message)), not_done_(not_done) {}
+  error(errc code, std::string message, bool not_done, bool owner_over = false)
+      : code_(code), message_(std::move(message)), not_done_(not_done), owner_over_(owner_over) {}
 
  private:
   errc code_;
   std::string message_;
   bool not_done_;
+  bool owner_over_ = false;
 };
 
 // A failure that is certain whatever its code: the store said no to this very request, or it was never sent. It may be
@@ -96,6 +99,12 @@ class error {
 class not_done final : public error {
  public:
   not_done(errc code, std::string message) : error(code, std::move(message), true) {}
+};
+
+// The store had granted it, or had queued it, and the engine has taken that back. For engines.
+class taken_back final : public error {
+ public:
+  taken_back(errc code, std::string message) : error(code, std::move(message), true, true) {}
 };
 
 // A failure as an exception. Thrown by result::value(), by the std faces, by constructors and by client::open(); the

@@ -7,6 +7,8 @@
 //   file_fence  the resource is a file, a directory, a device: anything whose users can reach one small file
 //   sql_fence   the resource is rows in MySQL or MariaDB
 //   etcd_fence  the resource is keys in etcd
+//   zk_fence    the resource is nodes in ZooKeeper
+//   consul_fence  the resource is keys in Consul
 //
 // One fence per lock name: tokens of different names or stores must not be compared. A fence is as good as its tokens:
 // see capabilities().fencing. None of these needs a client. Thread-safe: all members are const.
@@ -17,6 +19,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -145,6 +148,97 @@ class etcd_fence {
 
  private:
   std::string key_;
+};
+
+// Keeps the newest token of one resource in a node beside the data, in ZooKeeper. Each change of the data then goes in
+// a multi together with a check of that node's version, which every newer holder has raised. With your client: the C
+// client, or any other.
+//
+//   const holdfast::zk_fence fence{"/stock/sku-42.fence"};
+//   const auto pass = fence.admit(lease.token(), my_session).value();   // first; throws lock_error lost
+//   ... read the resource, over the same session ...
+//   zoo_check_op_init(&ops[0], fence.path().c_str(), pass);             // the guard, in every multi that writes
+//   zoo_set_op_init(&ops[1], ...);
+//   if (zoo_multi(session, 2, ops, results) == ZBADVERSION && results[0].err == ZBADVERSION) stop();
+//
+// The admission is a write, so what is read afterwards over the same session is not older than it; and from then on a
+// multi with the guard of an older token does nothing. So what the newest holder reads no older holder changes behind
+// its back. A change without a guard is a hole.
+//
+// Nobody may delete the fence's node, nor write it otherwise: versions would begin anew. It must not lie below the path
+// of a lock. An admission may be repeated when no answer came. Equal tokens are not kept apart: they are one grant's.
+class zk_fence {
+ public:
+  // Your client's three calls on one path, each on the thread of admit(). What they fail with, or throw, is passed on.
+  struct node {
+    std::string data;
+    std::int32_t version = 0;
+  };
+  struct session {
+    std::function<result<std::optional<node>>(const std::string& path)> get;  // nothing: ZNONODE
+    // Persistent, with this content. False: ZNODEEXISTS.
+    std::function<result<bool>(const std::string& path, const std::string& data)> create;
+    // The new version (of the Stat that comes back); nothing: ZBADVERSION, or ZNONODE.
+    std::function<result<std::optional<std::int32_t>>(
+        const std::string& path, const std::string& data, std::int32_t version)>
+        set;
+  };
+
+  // Throws lock_error misconfigured unless it is a path: "/a/b".
+  explicit zk_fence(std::string path);
+  const std::string& path() const noexcept { return path_; }
+
+  // Remembers the token; the version to check from now on. lost: a newer holder was here. misconfigured: token 0.
+  // protocol: what the node holds is not a token. unavailable: others change the node all the time.
+  result<std::int32_t> admit(fencing_token token, const session& with) const;
+
+ private:
+  std::string path_;
+};
+
+// Keeps the newest token in a key in Consul beside the data. Consul's transactions compare the index of a key's last
+// change; so the token is written by compare and set, and the index that comes of it guards what is done afterwards.
+//
+//   const holdfast::consul_fence fence{"stock/sku-42.fence"};
+//   const auto pass = fence.admit(lease.token(), my_calls).value();   // first; throws lock_error lost
+//   const auto left = read(...);          // with ?consistent, or in a transaction with the guard
+//   txn("[" + fence.guard(pass) + "," + put("stock/sku-42", left - 1) + "]");   // PUT /v1/txn; 409: stop
+//
+// From the admission on a transaction with the guard of an older token does nothing. So what the newest holder reads no
+// older holder changes behind its back. A change without a guard is a hole.
+//
+// Nobody may delete the fence's key, nor write it otherwise. It must not lie below the path of a lock. An admission may
+// be repeated when no answer came. Equal tokens are not kept apart: they are one grant's.
+class consul_fence {
+ public:
+  // Your client's two calls on one key, each on the thread of admit(). What they fail with, or throw, is passed on.
+  struct key {
+    std::string value;
+    std::uint64_t index = 0;  // ModifyIndex
+  };
+  struct calls {
+    // GET /v1/kv/KEY?consistent; nothing: 404.
+    std::function<result<std::optional<key>>(const std::string& path)> get;
+    // PUT /v1/txn with the one operation {"KV": {"Verb": "cas", ...}}: the ModifyIndex of its answer; nothing: 409,
+    // another one was faster. With index 0 the key must not be there.
+    std::function<result<std::optional<std::uint64_t>>(
+        const std::string& path, const std::string& value, std::uint64_t index)>
+        cas;
+  };
+
+  // Throws lock_error misconfigured unless it is a key as Consul takes it: no slash at its ends, no empty, "." or ".."
+  // segment, which Consul would take for another key.
+  explicit consul_fence(std::string path);
+  const std::string& path() const noexcept { return path_; }
+
+  // Remembers the token; the index to check from now on. lost: a newer holder was here. misconfigured: token 0.
+  // protocol: what the key holds is not a token. unavailable: others change the key all the time.
+  result<std::uint64_t> admit(fencing_token token, const calls& with) const;
+  // One operation of a transaction, as JSON: the key is as it was when we were admitted.
+  std::string guard(std::uint64_t pass) const;
+
+ private:
+  std::string path_;
 };
 
 }  // namespace holdfast

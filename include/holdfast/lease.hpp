@@ -107,8 +107,18 @@ class lease {
   // lost: the store has let go (then lost() fires), or the proof came too late. not_held: it is empty. unavailable,
   // outcome_unknown ...: nothing is known; the lease is what it was. misconfigured: in a forked child.
   result<void> renew();
-  // The same for coroutines, without a blocked thread, and lazy as every async<T>. The lease stays where it is until
-  // the coroutine goes on. Once the release is on its way it is carried out, also when the coroutine is destroyed.
+  // Leaves it in the store for a successor of this client to adopt (client::adopt): the lease is empty afterwards, and
+  // the grant ends with its ttl, counted from the last renewal, unless a successor goes on with it. Does not ask the
+  // store and does not block. Gives the owner id that the successor needs.
+  //   not_held       it was released or moved from before
+  //   lost           it was lost
+  //   unsupported    it was not acquired with acquire_options::outlives_client; it stays what it was
+  //   unavailable    an earlier change of its mode is still being cleared up; it stays what it was
+  //   misconfigured  in a forked child
+  result<owner_id> leave_behind();
+  // release() and renew() for coroutines, without a blocked thread, and lazy as every async<T>. The lease stays where
+  // it is until the coroutine goes on. Once the release is on its way it is carried out, also when the coroutine is
+  // destroyed.
   async<void> async_release();
   async<void> async_renew();
 

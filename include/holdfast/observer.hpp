@@ -21,13 +21,15 @@ namespace holdfast {
 // may ask leases, take locks and drop handles; a hook that takes long delays the hooks behind it, but no
 // renewal and no lease::lost(). What they throw is swallowed. The thread that drops the client's last handle waits for
 // them. Without an observer nothing of this costs anything; with one, lock/unlock pairs lose some of their speed,
-// because each reads the clock.
+// because each reads the clock and wakes that thread, unless hears_pairs() says that nobody wants to know.
 //
 // One observer may serve several clients; then it is called by a thread of each, perhaps at once. The string_views and
 // the error are good during the call only. In a forked child no hook is called.
 class observer {
  public:
   virtual ~observer() = default;
+  // False: acquired() and released() need not be called, and a pair keeps its speed. Asked when the client opens.
+  virtual bool hears_pairs() const noexcept { return true; }
   // A lease was given out, by the store or handed on inside the process (then with the token of the grant); not for a
   // re-entry, an upgrade or a downgrade. `waited` counts from the call, the round trip included.
   virtual void acquired(std::string_view name, fencing_token token, nanoseconds waited) {

@@ -54,6 +54,10 @@ struct acquire_options {
   // Insist on a grant, and so a token, of its own: never one that another thread of this process hands on (see
   // client_options::handoff_limit). Costs a round trip per lease. Shared leases and permits always have their own.
   bool own_token = false;
+  // When this process dies, or lease::leave_behind() is called, the store keeps the grant until its ttl is over, so
+  // that a successor of the client can adopt it (client_options::successor_of). So a crash frees the lock only then.
+  // For services that hold locks for others. Only where capabilities().outlives_client; unsupported elsewhere.
+  bool outlives_client = false;
   // Cancels the wait: the acquire ends as cancelled, also when stop was requested before it began. A waiter in the
   // store's queue is taken out first, which takes a round trip, or up to 500 ms per request from a store that does not
   // answer; then the rest is cleared up in the background. So nothing is left behind in the store for good. Does

@@ -77,6 +77,10 @@ acquire_machine::step acquire_machine::on_entered(result<entered> answer, steady
   }
   auto why = std::move(answer).error();
   if (why.code() == errc::outcome_unknown) return doubt(std::move(why), now);
+  if (why.is_owner_over()) {
+    queued_ = false;
+    ask_.owner = fresh_();
+  }
   if (why.code() == errc::unavailable) return pause(std::move(why), step::enter, now);
   return end(std::move(why));
 }

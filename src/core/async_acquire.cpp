@@ -116,7 +116,7 @@ class exclusive_acquire final : public async_machine<lease>, private gate::waite
     priority = options_.priority;
     ttl = *options_.ttl;
     max_hold = options_.max_hold;
-    own_token = options_.own_token;
+    own_token = options_.own_token || options_.outlives_client;
     label = options_.label;
     switch (gate_->begin(generation, options_.wait > nanoseconds::zero() ? this : nullptr)) {
       case gate::begun::lead:

@@ -16,15 +16,11 @@ struct empty_operation final : detail::async_state<void> {
   void cancel() noexcept override {}
 };
 
-std::shared_ptr<client_core> handle_of_hold(const std::shared_ptr<hold>& state) {
-  return {state, state->core.get()};
-}
-
 // What both share: the lease that they are asked about, and what it was when they were made.
 class lease_operation : public async_operation<void> {
  public:
   explicit lease_operation(lease& held)
-      : async_operation(handle_of_hold(lease_access::state(held))),
+      : async_operation(handle_of(lease_access::state(held))),
         held_(held),
         state_(lease_access::state(held)),
         generation_(lease_access::generation(held)) {}

@@ -1,6 +1,10 @@
 #include "core/blocking.hpp"
 
+#include "core/async_lease.hpp"
+#include "core/upgrade.hpp"
 #include "support/parker.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -82,6 +86,7 @@ void copy_options(const acquire_options& from, request& to) noexcept {
   to.priority = from.priority;
   to.label = from.label;
   to.label_is_value = from.label_is_value;
+  to.outlives_client = from.outlives_client;
   to.wait = from.wait > nanoseconds::zero();
 }
 
@@ -117,6 +122,66 @@ result<lease> acquire_share(const std::shared_ptr<client_core>& core, const std:
   const auto generation = begin_alone(*target);
   target->won_alone(*answer, *options, since);
   return lease_access::make(std::move(target), {generation, answer->token});
+}
+
+result<lease> adopt(const std::shared_ptr<client_core>& core, const std::string& name,
+                    const owner_id& owner) {
+  if (owner.client != core->nonce())
+    return error{errc::misconfigured,
+                 fmt::format("{} is no owner of the client that this client of {} succeeds",
+                             to_string(owner), core->url())};
+  const auto since = core->clock().now();
+  auto target = core->new_hold(name);
+  request ask;
+  ask.name = target->name;
+  ask.owner = owner;
+  // Two leases on one grant would be two holders: the first that is released lets others in.
+  const auto begun = core->begin_adoption(owner);
+  if (begun == client_core::adoption::ours)
+    return error{errc::misconfigured,
+                 fmt::format("lock '{}' on {}: {} is an owner that this client has already", name,
+                             core->url(), to_string(owner))};
+  if (begun == client_core::adoption::under_way)
+    return error{errc::unavailable, fmt::format("lock '{}' on {}: {} is just being adopted", name,
+                                                core->url(), to_string(owner))};
+  auto there = core->store().settle(ask, core->bounded_call());
+  if (!there || there->what != entered::kind::granted) core->end_adoption(owner);
+  if (!there) return std::move(there).error();
+  if (there->what != entered::kind::granted)
+    return error{errc::not_held, fmt::format("lock '{}' on {} is not held by {} any more", name,
+                                             core->url(), to_string(owner))};
+  acquire_options options;
+  options.ttl = there->granted.ttl;
+  options.outlives_client = true;
+  core->note_adopted(owner);
+  core->note_ttl(*options.ttl);
+  const auto generation = begin_alone(*target);
+  target->won_alone(there->granted, options, since);
+  return lease_access::make(std::move(target), {generation, there->granted.token});
+}
+
+result<owner_id> leave_behind(lease& held) {
+  if (lease_access::generation(held) == 0) return nothing_held();
+  const auto state = lease_access::state(held);
+  if (!state->core->usable_here()) return state->core->forked_error();
+  const auto generation = lease_access::generation(held);
+  const auto granted = state->current_grant(generation);
+  if (!granted) return state->lost_error();
+  // What is there to be left behind is not known.
+  if (state->changing.load()) return still_changing(*state);
+  if (!state->outlives_client.load(std::memory_order_relaxed))
+    return error{
+        errc::unsupported,
+        fmt::format("lock '{}' on {} was acquired without outlives_client, so it cannot be "
+                    "left behind",
+                    state->name, state->core->url())};
+  std::unique_ptr<std::stop_source> loss;
+  if (!state->surrender(generation, loss)) return state->lost_error();
+  state->core->end_adoption(granted->owner);
+  lease_access::take(held);
+  lease_access::take_state(
+      held);  // an empty lease keeps no client alive: the successor waits for its end
+  return granted->owner;
 }
 
 }  // namespace holdfast::core

@@ -36,6 +36,12 @@ lease take_one(std::vector<lease>& from) noexcept;
 // The word of a fresh hold goes idle -> acquiring here; publish() brings it to held.
 std::uint64_t begin_alone(hold& target) noexcept;
 
+// What an owner of the predecessor's holds becomes a lease of this client's.
+result<lease> adopt(const std::shared_ptr<client_core>& core, const std::string& name,
+                    const owner_id& owner);
+// The other end of it: the store keeps the grant, and this process forgets it.
+result<owner_id> leave_behind(lease& held);
+
 struct lease_access {
   static lease make(std::shared_ptr<hold> state, const tenure& of) {
     lease out;

@@ -41,6 +41,12 @@ result<void> check_client_options(const client_options& o, const capabilities& c
   return {};
 }
 
+// Above all that its predecessor has given out: no client takes one in every nanosecond.
+std::uint64_t first_sequence_of_a_successor() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds{now}.count());
+}
+
 std::string why_validity_ends(const capabilities& caps) {
   std::string out = "no renewal was confirmed before its validity ended";
   if (!caps.validity_setting.empty())
@@ -73,9 +79,15 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
   if (!url) return std::move(url).error();
   std::shared_ptr<client_core> self{new client_core{std::move(options), url->str()},
                                     &client_core::destroy};
-  if (getrandom(self->nonce_.data(), sizeof self->nonce_, 0) != sizeof self->nonce_)
+  const auto& predecessor = self->options_.successor_of;
+  if (predecessor) {
+    self->nonce_ = *predecessor;
+    self->first_sequence_ = first_sequence_of_a_successor();
+    self->sequence_ = self->first_sequence_;
+  } else if (getrandom(self->nonce_.data(), sizeof self->nonce_, 0) != sizeof self->nonce_) {
     return error{errc::unavailable,
                  "the system's random source gave no owner id; is getrandom(2) blocked?"};
+  }
   auto made = make({*url, self->nonce_, *self->clock_, *self, host_name(), getpid()});
   if (!made) return std::move(made).error();
   self->engine_ = std::move(*made);
@@ -85,6 +97,7 @@ result<std::shared_ptr<client_core>> client_core::open(const client::engine_fact
   self->why_it_ended_ = why_validity_ends(*self->caps_);
   if (auto ok = check_client_options(self->options_, *self->caps_); !ok)
     return std::move(ok).error();
+  if (predecessor && !self->caps_->outlives_client) return self->nothing_outlives();
   try {
     self->driver_.start();
   } catch (const std::system_error& e) {
@@ -171,6 +184,26 @@ std::pair<std::uint64_t, std::uint64_t> client_core::take_sequences() noexcept {
   return {first, first + sequences_at_once};
 }
 
+client_core::adoption client_core::begin_adoption(const owner_id& owner) {
+  if (owner.sequence > first_sequence_ &&
+      owner.sequence <= sequence_.load(std::memory_order_relaxed))
+    return adoption::ours;
+  const std::lock_guard locked{guard_};
+  const auto [at, is_first] = adopted_.emplace(owner.sequence, false);
+  if (is_first) return adoption::begun;
+  return at->second ? adoption::ours : adoption::under_way;
+}
+
+void client_core::note_adopted(const owner_id& owner) noexcept {
+  const std::lock_guard locked{guard_};
+  if (const auto at = adopted_.find(owner.sequence); at != adopted_.end()) at->second = true;
+}
+
+void client_core::end_adoption(const owner_id& owner) noexcept {
+  const std::lock_guard locked{guard_};
+  adopted_.erase(owner.sequence);
+}
+
 std::shared_ptr<gate> client_core::gate_for(std::string_view name) {
   const auto known = [&]() -> std::shared_ptr<gate> {
     const auto at = gates_.find(name);
@@ -238,8 +271,16 @@ result<acquire_options> client_core::checked(acquire_options asked) {
   if (asked.priority != 0 && !caps_->priorities)
     return error{errc::unsupported,
                  fmt::format("{} knows no priorities; leave acquire_options.priority at 0", url_)};
+  if (asked.outlives_client && !caps_->outlives_client) return nothing_outlives();
   note_ttl(*asked.ttl);
   return asked;
+}
+
+error client_core::nothing_outlives() const {
+  return {errc::unsupported,
+          fmt::format("on {} no grant outlives its client, so none can be left to a successor; its "
+                      "capabilities say so",
+                      url_)};
 }
 
 void client_core::note_ttl(nanoseconds ttl) noexcept {
@@ -312,85 +353,6 @@ error client_core::note_failure(error why) noexcept {
   return why;
 }
 
-result<void> client_core::renew_now(hold& held, std::uint64_t generation) {
-  const auto current = held.current_grant(generation);
-  if (!current || !held.valid_at(generation, clock_->now())) return held.lost_error();
-  renewal asked;
-  asked.held = &*current;
-  const auto since = clock_->now();
-  const auto answer = engine_->renew({&asked, 1}, bounded_call());
-  return conclude_renewal(held, generation, asked, answer, since);
-}
-
-result<void> client_core::conclude_renewal(hold& held, std::uint64_t generation, renewal asked,
-                                           const result<session_proof>& answer, steady_time since) {
-  const auto took = clock_->now() - since;
-  if (!answer) {
-    note_renewal_failed(answer.error(), took);
-    return answer.error();
-  }
-  if (asked.answer == renewal::verdict::lost && held.changing.load())
-    asked.answer = renewal::verdict::unknown;
-  if (asked.answer == renewal::verdict::unknown) {
-    auto why = could_not_say(held.name);
-    note_renewal_failed(why, took);
-    return why;
-  }
-  note_renewed(1, took);
-  if (asked.answer == renewal::verdict::lost) {
-    held.lose(asked.held->owner, let_go_by_the_store);
-    return held.lost_error();
-  }
-  // Proof that comes after the validity has ended proves nothing: the holder may have relied on that end.
-  if (!held.prolong(asked.held->owner, asked) || !held.is_current(generation))
-    return held.lost_error();
-  return {};
-}
-
-namespace {
-
-class sent_release final : public completion<void> {
- public:
-  sent_release(client_core& core, std::string name, const grant& held,
-               std::unique_ptr<std::stop_source> loss)
-      : core_(core),
-        name_(std::move(name)),
-        held_(held),
-        loss_(std::move(loss)),
-        limits_(core.bounded_call()) {
-    held_.name = name_;
-  }
-  void start() noexcept { core_.store().start_release(held_, limits_, *this); }
-
- private:
-  void complete(result<void> answer) noexcept override {
-    const background_thread mark;
-    if (!answer) failed(answer.error());
-    delete this;
-  }
-  void failed(const error& why) noexcept {
-    if (why.code() == errc::not_held) {
-      core_.announce_loss(std::move(loss_), name_, held_.token, let_go_by_the_store);
-    } else {
-      core_.clear_up(name_, held_.owner, held_.mode);
-    }
-    core_.tell_release_failed(name_, why);
-  }
-
-  client_core& core_;  // outlives its engine, which completes us at the latest when it goes
-  const std::string name_;
-  grant held_;
-  std::unique_ptr<std::stop_source> loss_;
-  const call limits_;
-};
-
-}  // namespace
-
-void client_core::send_release(const std::string& name, const grant& held,
-                               std::unique_ptr<std::stop_source> loss) noexcept {
-  (new sent_release{*this, name, held, std::move(loss)})->start();
-}
-
 result<grant> client_core::conclude(const acquire_machine& machine) {
   const auto& ask = machine.ask();
   if (machine.settled() > 0) {
@@ -436,63 +398,6 @@ metrics client_core::snapshot() {
   out.wait = numbers_.wait.snapshot();
   out.hold = numbers_.hold.snapshot();
   out.renew = numbers_.renew.snapshot();
-  return out;
-}
-
-// One look at every hold, however many were lost: a session that ends takes thousands of leases along. What no hold has
-// is noted, and looked for once more: a hold that gets its grant meanwhile either is seen by the second look or sees
-// the note.
-void client_core::on_lost(std::span<const owner_id> owners, std::string_view why) noexcept {
-  const background_thread mark;
-  std::vector<owner_id> sorted{owners.begin(), owners.end()};
-  std::ranges::sort(sorted);
-  const auto unknown = lose_those(sorted, why);
-  if (unknown.empty()) return;
-  early_losses_.note(unknown, why, clock_->now(), 2 * options_.call_timeout);
-  lose_those(unknown, why);
-}
-
-bool client_core::note_proof(const session_proof& proof) noexcept {
-  if (proof.number == 0) return false;
-  const std::lock_guard locked{proof_guard_};
-  const auto before = latest_proof_;
-  keep_later(latest_proof_, proof);
-  return latest_proof_.number != before.number || latest_proof_.proven_at != before.proven_at;
-}
-
-void client_core::freshen(session_proof& of_grant) const noexcept {
-  if (!has_sessions(*caps_)) return;
-  const std::lock_guard locked{proof_guard_};
-  if (latest_proof_.number == of_grant.number) keep_later(of_grant, latest_proof_);
-}
-
-// Noted first: a hold that gets its grant meanwhile either is seen here or sees the note.
-void client_core::on_session_lost(std::uint64_t number, std::string_view why) noexcept {
-  const background_thread mark;
-  early_losses_.note_session(number, why);
-  std::vector<std::shared_ptr<hold>> alive;
-  live_holds(alive);
-  for (const auto& h : alive) {
-    const auto current = h->current_grant(std::nullopt);
-    if (current && current->session.number != 0 && current->session.number <= number)
-      h->lose(current->owner, why);
-  }
-}
-
-// Returns those that no hold has.
-std::vector<owner_id> client_core::lose_those(std::span<const owner_id> sorted,
-                                              std::string_view why) {
-  std::vector<std::shared_ptr<hold>> alive;
-  live_holds(alive);
-  std::vector<owner_id> found;
-  for (const auto& h : alive) {
-    const auto current = h->current_grant(std::nullopt);
-    if (!current || !std::ranges::binary_search(sorted, current->owner)) continue;
-    if (h->lose(current->owner, why)) found.push_back(current->owner);
-  }
-  std::ranges::sort(found);
-  std::vector<owner_id> out;
-  std::ranges::set_difference(sorted, found, std::back_inserter(out));
   return out;
 }
 

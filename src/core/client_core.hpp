@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
 
   bool usable_here() const noexcept { return support::fork_generation() == born_; }
   error forked_error() const;
+  error nothing_outlives() const;
 
   // One round trip from now.
   call bounded_call(std::stop_token stop = {}) const noexcept {
@@ -77,6 +79,11 @@ class client_core final : public engine_listener, public std::enable_shared_from
   static const call unbounded;
   nanoseconds jittered(nanoseconds length) noexcept;  // 0.9 .. 1.0 of it
   std::pair<std::uint64_t, std::uint64_t> take_sequences() noexcept;
+  // An owner of the predecessor's is adopted once: two leases on one grant would be two holders.
+  enum class adoption : std::uint8_t { begun, under_way, ours };
+  adoption begin_adoption(const owner_id& owner);
+  void note_adopted(const owner_id& owner) noexcept;
+  void end_adoption(const owner_id& owner) noexcept;  // it failed, or was left behind
 
   // Handles.
   std::shared_ptr<gate> gate_for(std::string_view name);
@@ -86,6 +93,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
 
   // Checks options once, in the public layer, and fills in the ttl.
   result<acquire_options> checked(acquire_options asked);
+  void note_ttl(nanoseconds ttl) noexcept;
   nanoseconds shortest_ttl() const noexcept {
     return nanoseconds{shortest_ttl_.load(std::memory_order_relaxed)};
   }
@@ -106,15 +114,17 @@ class client_core final : public engine_listener, public std::enable_shared_from
   }
   // Sends a release without waiting for its answer; the observer hears of a failure, and what may be left in the store
   // is cleared up.
-  // `loss` is fired if the store had let go already.
+  // `loss` is fired if the store had let go already; `answered` is called when the answer is there, or will not come.
   void send_release(const std::string& name, const grant& held,
-                    std::unique_ptr<std::stop_source> loss) noexcept;
+                    std::unique_ptr<std::stop_source> loss,
+                    std::function<void()> answered) noexcept;
   // Repeats `what` in the background until it is certain (retry_thread.hpp).
   void retry_until_certain(retry_thread::attempt what) { retries_.add(std::move(what)); }
   // Where coroutines go on.
   void post(std::function<void()> work);
 
   bool watching() const noexcept { return options_.observer != nullptr; }
+  bool watching_pairs() const noexcept { return watching_pairs_; }
   // Calls hook(observer) on the thread for that, soon. Ask watching() first: what the hook captures costs something.
   template <class F>
   void tell(F hook) noexcept {
@@ -164,17 +174,18 @@ class client_core final : public engine_listener, public std::enable_shared_from
   std::shared_ptr<T> make_handle(std::shared_ptr<T> inner);
 
   void announce(resumer& where, std::function<void()> user_code) noexcept;
-  void note_ttl(nanoseconds ttl) noexcept;
   client_core(client_options options, std::string url);
   ~client_core();
   static void destroy(client_core* self) noexcept;
 
   client_options options_;
+  const bool watching_pairs_ = options_.observer != nullptr && options_.observer->hears_pairs();
   std::string url_;
   const class clock* clock_;
   bool real_time_;
   std::uint64_t born_;
   std::array<std::uint64_t, 2> nonce_{};
+  std::uint64_t first_sequence_ = 0;  // smaller than all of its own
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::int64_t> shortest_ttl_;
   std::atomic<std::uint64_t> jitter_{0};
@@ -184,6 +195,7 @@ class client_core final : public engine_listener, public std::enable_shared_from
   std::map<std::string, std::weak_ptr<gate>, std::less<>> gates_;
   std::vector<std::weak_ptr<hold>> holds_;
   std::size_t dead_holds_ = 0;
+  std::unordered_map<std::uint64_t, bool> adopted_;  // numbers of owners; false: it is under way
   std::uint64_t retired_acquired_ = 0, retired_released_ = 0;
   early_losses early_losses_;
   mutable std::mutex proof_guard_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace holdfast::core {
@@ -78,9 +79,11 @@ class wait_operation final : public async_operation<void>,
 
 }  // namespace
 
-result<counter> count(client_core& core, const counter_request& ask) {
+result<counter> count(client_core& core, const counter_request& asked) {
   if (!core.usable_here()) return core.forked_error();
   if (!core.caps().counters) return no_counters(core);
+  auto ask = asked;
+  ask.keep = std::min(ask.keep, counter_request::longest_keep);
   const auto patience = core.clock().now() + core.options().call_timeout;
   for (;;) {
     auto answer = core.store().count(ask, core.bounded_call());

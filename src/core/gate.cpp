@@ -45,6 +45,7 @@ gate::gate(std::shared_ptr<client_core> client, std::string lock_name)
 const request& gate::make_request(const acquire_options& options) {
   ask_.owner.sequence = next_owner();
   copy_options(options, ask_);
+  ask_.has_readers = has_readers_.load(std::memory_order_relaxed);
   return ask_;
 }
 
@@ -87,7 +88,7 @@ result<tenure> gate::lead(const acquire_options& options, std::uint64_t generati
 // The store's part. With `since` unset there was no wait so far, and the clock is read only for one in sixteen.
 result<tenure> gate::ask_store(const acquire_options& options, std::uint64_t generation,
                                steady_time since) {
-  if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching()))
+  if (since == steady_time{} && (generation % timed_one_in == 0 || core->watching_pairs()))
     since = core->clock().now();
   const auto& ask = make_request(options);
   if (options.stop.stop_requested())
@@ -131,7 +132,7 @@ result<tenure> gate::queue_up(const acquire_options& options) {
   me.priority = options.priority;
   me.ttl = *options.ttl;
   me.max_hold = options.max_hold;
-  me.own_token = options.own_token;
+  me.own_token = options.own_token || options.outlives_client;
   me.label = options.label;
   std::uint64_t generation = 0;
   switch (begin(generation, options.wait > nanoseconds::zero() ? &me : nullptr)) {
@@ -229,6 +230,7 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
   handoffs_ = 0;
   if (label_ != options.label) label_ = options.label;
   asked_ttl = *options.ttl;
+  outlives_client.store(options.outlives_client, std::memory_order_relaxed);
   timed = since != steady_time{};
   granted_at_ = arrived.valid_from;
   nanoseconds waited{0};
@@ -238,7 +240,7 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
     core->numbers().wait.add(waited);
   }
   publish(arrived, options.max_hold);
-  if (core->watching())
+  if (core->watching_pairs())
     core->tell(
         [name = name, token = arrived.token, waited](auto& o) { o.acquired(name, token, waited); });
   look_for_early_loss(arrived);
@@ -247,7 +249,7 @@ void gate::won(const grant& arrived, const acquire_options& options, steady_time
 void gate::note_handed(fencing_token token, steady_time since) noexcept {
   const auto waited = core->clock().now() - since;
   core->numbers().wait.add(waited);
-  if (core->watching())
+  if (core->watching_pairs())
     core->tell([name = name, token, waited](auto& o) { o.acquired(name, token, waited); });
 }
 
@@ -267,7 +269,9 @@ void gate::pass_on(std::unique_lock<std::mutex>& locked) noexcept {
 
 bool gate::may_hand_off(const waiter& next, steady_time now) const noexcept {
   // The store goes on showing the grant as it was made, so only the like can be passed on.
-  if (next.own_token || next.ttl != asked_ttl || next.label != label_) return false;
+  if (next.own_token || outlives_client || next.ttl != asked_ttl || next.label != label_)
+    return false;
+  if (ask_.has_readers != has_readers_.load(std::memory_order_relaxed)) return false;
   // What is handed on must be worth something: its validity goes on counting.
   const auto left = from_ns(valid_until.load(std::memory_order_relaxed)) - now;
   if (left < longest_belief(core->caps(), granted.ttl) / 3) return false;

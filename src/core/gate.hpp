@@ -62,6 +62,8 @@ class gate final : public hold {
   void won(const grant& arrived, const acquire_options& options, steady_time since) noexcept;
   void note_handed(fencing_token token, steady_time since) noexcept;
 
+  // From now on requests say that this name has readers, too (request::has_readers).
+  void note_readers() noexcept { has_readers_.store(true, std::memory_order_relaxed); }
   // The leader's request, valid until it has won or failed: one object, of which little changes.
   const request& make_request(const acquire_options& options);
 
@@ -96,15 +98,16 @@ class gate final : public hold {
   static void serve(waiter& next, waiter::news what) noexcept;
 
   std::atomic<std::uint64_t> memo_{0};  // the engine's
-  request ask_;                         // (owner)
-  std::list<waiter*> queue_;            // under guard; non-empty <=> the word's waiters flag
-  unsigned handoffs_ = 0;               // (owner) since the store granted it
-  steady_time granted_at_{};            // (owner)
-  std::string label_;                   // (owner) as the store shows it
+  std::atomic<bool> has_readers_{false};
+  request ask_;               // (owner)
+  std::list<waiter*> queue_;  // under guard; non-empty <=> the word's waiters flag
+  unsigned handoffs_ = 0;     // (owner) since the store granted it
+  steady_time granted_at_{};  // (owner)
+  std::string label_;         // (owner) as the store shows it
 };
 
-// The handle of a client that a handle of one of its gates is.
-inline std::shared_ptr<client_core> handle_of(const std::shared_ptr<gate>& at) {
+// The handle of a client that a handle of one of its holds is.
+inline std::shared_ptr<client_core> handle_of(const std::shared_ptr<hold>& at) {
   return {at, at->core.get()};
 }
 

@@ -58,11 +58,12 @@ void hold::won_alone(const grant& won, const acquire_options& options, steady_ti
   acquired.add();
   timed = true;
   asked_ttl = *options.ttl;
+  outlives_client.store(options.outlives_client, std::memory_order_relaxed);
   acquired_at = core->clock().now();
   const auto waited = acquired_at - since;
   core->numbers().wait.add(waited);
   publish(won, options.max_hold);
-  if (core->watching())
+  if (core->watching_pairs())
     core->tell(
         [name = name, token = won.token, waited](auto& o) { o.acquired(name, token, waited); });
   look_for_early_loss(won);
@@ -82,17 +83,13 @@ bool hold::valid_at(std::uint64_t generation, steady_time instant) const noexcep
   return is_current(generation) && to_ns(instant) < until;
 }
 
-result<void> hold::release(std::uint64_t generation, confirmation how) {
+result<void> hold::release(std::uint64_t generation, confirmation how, on_answered answered) {
   if (!core->usable_here()) return core->forked_error();
-  switch (begin_release(generation)) {
-    case release_begun::ask_store:
-      return finish_release(generation, how);
-    case release_begun::done:
-      return {};
-    case release_begun::lost:
-      break;
-  }
-  return lost_before_release();
+  const auto begun = begin_release(generation);
+  if (begun == release_begun::ask_store)
+    return finish_release(generation, how, std::move(answered));
+  if (answered) answered();
+  return begun == release_begun::done ? result<void>{} : lost_before_release();
 }
 
 hold::release_begun hold::begin_release(std::uint64_t generation) {
@@ -122,15 +119,20 @@ hold::release_begun hold::begin_release_slowly(std::uint64_t generation) {
   return release_begun::ask_store;
 }
 
-result<void> hold::finish_release(std::uint64_t generation, confirmation how) {
-  if (how == confirmation::awaited || core->caps().immediate)
-    return end_release(generation, tell_store());
+result<void> hold::finish_release(std::uint64_t generation, confirmation how,
+                                  on_answered answered) {
+  if (how == confirmation::awaited || core->caps().immediate) {
+    auto outcome = end_release(generation, tell_store());
+    if (answered) answered();
+    return outcome;
+  }
   note_release();
   // With a change of mode in doubt the store is asked first what there is to release.
   if (changing.load()) {
     core->clear_up(name, granted.owner, granted.mode);
+    if (answered) answered();
   } else {
-    core->send_release(name, granted, take_loss());
+    core->send_release(name, granted, take_loss(), std::move(answered));
   }
   let_go(generation, releasing);
   return {};
@@ -212,7 +214,7 @@ bool hold::let_go(std::uint64_t generation, hold_word::state from) noexcept {
 
 void hold::note_release() noexcept {
   if (timed) core->note_hold(core->clock().now() - acquired_at);
-  if (core->watching())
+  if (core->watching_pairs())
     core->tell([name = name, token = granted.token](auto& o) { o.released(name, token); });
 }
 

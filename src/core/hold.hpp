@@ -18,6 +18,7 @@
 #include <holdfast/options.hpp>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -85,11 +86,12 @@ struct hold : std::enable_shared_from_this<hold> {
   std::atomic<std::int64_t> prove_at{INT64_MAX};  // its session wants to be proven again then
   std::atomic<std::int64_t> hold_until{0};        // max_hold
 
-  grant granted;                       // (owner)
-  steady_time acquired_at{};           // (owner) set when this hold is timed
-  bool timed = false;                  // (owner)
-  nanoseconds asked_ttl{};             // (owner) the store may grant less
-  std::uint64_t asked_in_session = 0;  // (owner) the last in which its renewal was hurried
+  grant granted;                             // (owner)
+  steady_time acquired_at{};                 // (owner) set when this hold is timed
+  bool timed = false;                        // (owner)
+  nanoseconds asked_ttl{};                   // (owner) the store may grant less
+  std::atomic<bool> outlives_client{false};  // written by the (owner)
+  std::uint64_t asked_in_session = 0;        // (owner) the last in which its renewal was hurried
   std::uint64_t next_sequence = 0, last_sequence = 0;  // (owner) numbers left for owner ids
   std::atomic<unsigned> entries{
       0};  // re-entries to undo before a release is one; changed under guard
@@ -124,7 +126,10 @@ struct hold : std::enable_shared_from_this<hold> {
   // round trip: what this process asks next about the name is served after it, unless a change of mode is in doubt:
   // then the store is asked in the background what there is to release.
   enum class confirmation : std::uint8_t { awaited, not_awaited };
-  result<void> release(std::uint64_t generation, confirmation how = confirmation::awaited);
+  // `answered` is called once, on any thread, when the store has answered or nothing is asked of it.
+  using on_answered = std::function<void()>;
+  result<void> release(std::uint64_t generation, confirmation how = confirmation::awaited,
+                       on_answered answered = {});
   // The same in two steps, with the store's answer to come between them; for coroutines. Only after ask_store the
   // caller owns the hold, asks the store to release `granted`, and calls end_release.
   enum class release_begun : std::uint8_t { ask_store, done, lost };
@@ -181,7 +186,7 @@ struct hold : std::enable_shared_from_this<hold> {
   bool is_in_time() const noexcept;
   void believe() noexcept;
   release_begun begin_release_slowly(std::uint64_t generation);
-  result<void> finish_release(std::uint64_t generation, confirmation how);
+  result<void> finish_release(std::uint64_t generation, confirmation how, on_answered answered);
   result<void> tell_store();
   result<void> release_what_is_there();
   std::unique_ptr<std::stop_source> take_loss() noexcept;

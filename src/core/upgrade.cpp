@@ -14,14 +14,6 @@ error wrong_mode(const hold& state, std::string_view what, lock_mode mode) {
                                            state.name, what, to_string(mode))};
 }
 
-error still_changing(const hold& state) {
-  return {
-      errc::unavailable,
-      fmt::format("an earlier change of lock '{}' on {} is still being cleared up; try again in "
-                  "a moment",
-                  state.name, state.core->url())};
-}
-
 // A lease of another lock here is a slip of the pen that must not change that other lock.
 result<void> check_ours(const lease& held, std::string_view name) {
   if (!lease_access::state(held))
@@ -148,6 +140,7 @@ bool move_out_of_the_gate(lease& held, grant shrunk, bool in_doubt) {
   const auto born = begin_alone(*fresh);
   const auto limit = state->hold_until.load();
   const auto asked_ttl = state->asked_ttl;
+  const bool outlives = state->outlives_client.load();
   const auto token = held.token();
   std::unique_ptr<std::stop_source> loss;
   if (!state->surrender(lease_access::generation(held), loss)) return false;
@@ -156,6 +149,7 @@ bool move_out_of_the_gate(lease& held, grant shrunk, bool in_doubt) {
     fresh->loss = std::move(loss);
   }
   fresh->asked_ttl = asked_ttl;
+  fresh->outlives_client = outlives;
   fresh->changing = in_doubt;
   fresh->publish(shrunk, nanoseconds::zero());
   fresh->hold_until.store(limit);
@@ -167,6 +161,14 @@ bool move_out_of_the_gate(lease& held, grant shrunk, bool in_doubt) {
 }
 
 }  // namespace
+
+error still_changing(const hold& state) {
+  return {
+      errc::unavailable,
+      fmt::format("an earlier change of lock '{}' on {} is still being cleared up; try again in "
+                  "a moment",
+                  state.name, state.core->url())};
+}
 
 result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
                                      const acquire_options& asked) {
@@ -249,13 +251,15 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   if (state->changing.load()) return still_changing(*state);
   auto& store = state->core->store();
   auto answer = store.downgrade(*old, to, state->core->bounded_call());
-  if (!answer && answer.error().code() == errc::outcome_unknown)
+  const bool first_in_doubt = !answer && answer.error().code() == errc::outcome_unknown;
+  if (first_in_doubt)
     answer = store.downgrade(*old, to, state->core->bounded_call());  // idempotent
   if (!answer && answer.error().code() == errc::not_held) {
     state->lose(old->owner, let_go_by_the_store);
     return state->lost_error();
   }
-  if (!answer && answer.error().is_not_done()) return std::move(answer).error();
+  // That the second request was not carried out says nothing about the first.
+  if (!answer && !first_in_doubt && answer.error().is_not_done()) return std::move(answer).error();
   // In doubt the lease counts as the lesser: others may be in already.
   const bool in_doubt = !answer;
   auto shrunk = in_doubt ? *old : *answer;

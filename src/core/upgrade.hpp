@@ -14,6 +14,8 @@ struct upgrade_plan {
   acquire_options options;
 };
 
+// The answer while an earlier change of mode is in doubt.
+error still_changing(const hold& state);
 // Is this a lease of `name` that can be upgraded, with options that make sense?
 result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
                                      const acquire_options& asked);

@@ -1,5 +1,6 @@
 #include <holdfast/client.hpp>
 
+#include "core/blocking.hpp"
 #include "core/client_core.hpp"
 #include "locks/barrier_state.hpp"
 
@@ -72,6 +73,12 @@ result<std::size_t> client::revoke(std::string_view name) const {
 result<std::vector<finding>> client::diagnose() const {
   if (!core_->usable_here()) return core_->forked_error();
   return core_->store().diagnose(core_->bounded_call());
+}
+
+result<lease> client::adopt(std::string_view name, const owner_id& owner) const {
+  if (auto ok = ready(*core_, name); !ok) return std::move(ok).error();
+  if (!core_->caps().outlives_client) return core_->nothing_outlives();
+  return core::adopt(core_, std::string{name}, owner);
 }
 
 }  // namespace holdfast

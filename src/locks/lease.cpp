@@ -1,6 +1,7 @@
 #include <holdfast/lease.hpp>
 
 #include "core/async_lease.hpp"
+#include "core/blocking.hpp"
 #include "core/client_core.hpp"
 
 #include <utility>
@@ -81,6 +82,8 @@ result<void> lease::renew() {
   if (!hold_->core->usable_here()) return hold_->core->forked_error();
   return hold_->core->renew_now(*hold_, generation_);
 }
+
+result<owner_id> lease::leave_behind() { return core::leave_behind(*this); }
 
 async<void> lease::async_release() { return core::async_release(*this); }
 

@@ -22,6 +22,7 @@ shared_mutex::shared_mutex(const client& store, std::string name, acquire_option
       defaults_(locks::checked_or_throw(store, name, defaults)),
       writer_(store, std::move(name), std::move(defaults)) {
   locks::require(store.capabilities().shared, store, "shared mode");
+  store.core()->gate_for(writer_.name())->note_readers();
 }
 
 shared_mutex::~shared_mutex() = default;
@@ -76,7 +77,9 @@ async<lease> shared_mutex::async_acquire_upgradeable(const acquire_options& opti
 }
 
 result<void> shared_mutex::downgrade(lease& held, lock_mode to) {
-  if (to == lock_mode::upgradeable && !store_.capabilities().upgrade) return no_upgrades(store_);
+  const bool from_writer = held.mode() == lock_mode::exclusive;
+  if (from_writer && to == lock_mode::upgradeable && !store_.capabilities().upgrade)
+    return no_upgrades(store_);
   return core::downgrade(held, name(), to);
 }
 

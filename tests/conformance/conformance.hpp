@@ -38,6 +38,8 @@ struct engine_row {
   std::string (*own_store)(const temp_dir& dir);
   // Why the server it needs cannot be had here; empty when it can.
   std::string (*missing)() = nullptr;
+  // What others see of an owner id is not the id itself, with which its locks could be given back.
+  bool owners_are_pseudonyms = false;
 };
 
 inline void PrintTo(const engine_row& row, std::ostream* out) { *out << row.name; }
@@ -55,12 +57,26 @@ class conformance : public ::testing::TestWithParam<engine_row> {
   }
   const std::string& url() const noexcept { return url_; }
   const capabilities& caps() const { return probe_->capabilities(); }
+  // Of what another client sees.
+  void expect_owner(const owner_id& seen, const lease& held) const {
+    if (!GetParam().owners_are_pseudonyms) {
+      EXPECT_EQ(seen, held.owner());
+      return;
+    }
+    EXPECT_EQ(seen.sequence, held.owner().sequence);
+    EXPECT_NE(seen.client, held.owner().client);
+  }
 
   // A name of this test's own; the store may be shared with others.
   std::string name(std::string_view word = "lock") const { return prefix_ + std::string{word}; }
   const std::string& prefix() const noexcept { return prefix_; }
   // As short as the store allows, and long enough for a busy machine to renew it.
   nanoseconds short_ttl() const { return std::max<nanoseconds>(caps().min_ttl, 400ms); }
+
+  // For what the store has to notice by itself first: a client that is dead.
+  nanoseconds patience_for_the_dead() const {
+    return std::max<nanoseconds>(patience, caps().dead_holder_bound + 2s);
+  }
 
   std::size_t waiters(const std::string& of) const;
   std::size_t holders(const std::string& of) const;

@@ -1,6 +1,7 @@
 // co_await: contended, cancelled, destroyed, and very many of them.
 #include "conformance/conformance.hpp"
 
+#include "support/end_of_clients.hpp"
 #include "support/manual_task.hpp"
 
 #include <atomic>
@@ -69,7 +70,8 @@ manual_task hold_on(mutex& lock, std::atomic<int>& granted) {
 
 TEST_P(coroutines, destroyed_while_suspended_leaves_no_trace) {
   NEEDS(listing);
-  const auto a = open(), b = open();
+  const end_of_clients end;
+  const auto a = open(), b = open({.observer = end.observed()});
   mutex ours{a, name()}, theirs{b, name()};
   auto held = ours.acquire();
   std::atomic<int> granted{0};
@@ -86,7 +88,8 @@ TEST_P(coroutines, destroyed_while_suspended_leaves_no_trace) {
 }
 
 TEST_P(coroutines, destroyed_while_waiting_in_line_inside_the_client) {
-  const auto a = open();
+  const end_of_clients end;
+  const auto a = open({.observer = end.observed()});
   mutex lock{a, name()};
   auto held = lock.acquire();
   std::atomic<int> granted{0};
@@ -305,10 +308,11 @@ TEST_P(coroutines, release_is_carried_out_though_its_coroutine_is_destroyed) {
   // What resumes a coroutine is kept back: so the test may destroy it at any time.
   std::mutex guard;
   std::vector<std::function<void()>> kept_back;
-  const auto a = open({.resume = [&](std::function<void()> work) {
-    const std::lock_guard lock{guard};
-    kept_back.push_back(std::move(work));
-  }});
+  const end_of_clients end;
+  const auto a = open({.observer = end.observed(), .resume = [&](std::function<void()> work) {
+                         const std::lock_guard lock{guard};
+                         kept_back.push_back(std::move(work));
+                       }});
   const auto b = open();
   mutex ours{a, name()}, theirs{b, name()};
   auto held = ours.acquire().value();

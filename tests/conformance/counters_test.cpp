@@ -157,6 +157,21 @@ TEST_P(listed_counters, latch_says_when_it_will_be_forgotten) {
   }
 }
 
+// Times are sums: one that wraps would be in the past.
+TEST_P(listed_counters, latch_may_be_kept_for_as_long_as_can_be_said) {
+  const auto a = open(), b = open();
+  latch kept{a, name("kept"), 1, nanoseconds::max() - 1ns};
+  auto waiting = std::async(std::launch::async, [&] {
+    return latch{b, name("kept")}.wait(patience);
+  });
+  const auto found = a.latches(prefix());
+  ASSERT_TRUE(is_ok(found));
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_GT(found->front().forgotten_in, 24h * 365 * 50);
+  ASSERT_TRUE(is_ok(kept.count_down()));
+  EXPECT_TRUE(is_ok(waiting.get()));
+}
+
 TEST_P(listed_counters, barriers_are_not_listed_as_latches) {
   const auto a = open();
   barrier meeting{a, name("barrier/a"), 1}, other{a, name("barrier/b"), barrier::max()};

@@ -3,6 +3,7 @@
 // counts.
 #include "conformance/conformance.hpp"
 
+#include "support/end_of_clients.hpp"
 #include "support/manual_task.hpp"
 
 namespace holdfast::testing {
@@ -125,6 +126,28 @@ TEST_P(doubt, downgrade_once_without_an_answer_is_asked_again) {
   EXPECT_TRUE(is_ok(theirs.acquire_shared({.wait = 0s})));
 }
 
+// That it was not sent the second time says nothing about the first, which was carried out.
+TEST_P(doubt, downgrade_whose_repeat_is_refused_counts_as_done) {
+  NEEDS(shared);
+  NEEDS(listing);
+  const auto a = flaky(), b = open();
+  shared_mutex ours{a, name()}, theirs{b, name()};
+  auto held = ours.acquire();
+  ASSERT_TRUE(is_ok(held));
+  plan->drop_downgrade_replies = 1;
+  plan->refuse_downgrade_number = 2;
+  EXPECT_TRUE(fails_with(ours.downgrade(*held, lock_mode::shared), errc::outcome_unknown));
+  EXPECT_EQ(held->mode(), lock_mode::shared) << "others may be in already";
+  auto reader = theirs.acquire_shared({.wait = patience});
+  EXPECT_TRUE(is_ok(reader));
+  EXPECT_TRUE(held->valid());
+  EXPECT_TRUE(wait_until([&] { return plan->downgrades >= 3 && is_ok(held->renew()); }))
+      << "the store is asked until it agrees";
+  EXPECT_TRUE(is_ok(held->release()));
+  EXPECT_TRUE(is_ok(reader->release()));
+  EXPECT_TRUE(wait_until([&] { return no_trace_of(name()); }));
+}
+
 TEST_P(doubt, refusal_while_queued_leaves_no_place_behind) {
   NEEDS(listing);
   const auto a = open(), b = flaky();
@@ -185,7 +208,8 @@ manual_task upgrade_in(shared_mutex& lock, lease& held, bool& over) {
 TEST_P(doubt, suspended_upgrade_may_be_destroyed_with_its_lease) {
   NEEDS(upgrade);
   NEEDS(listing);
-  const auto a = open(), b = open();
+  const end_of_clients end;
+  const auto a = open({.observer = end.observed()}), b = open();
   shared_mutex ours{a, name()}, theirs{b, name()};
   auto reader = theirs.acquire_shared();
   bool over = false;
@@ -203,12 +227,31 @@ TEST_P(doubt, suspended_upgrade_may_be_destroyed_with_its_lease) {
   EXPECT_FALSE(over);
 }
 
+// What there is to be left behind is not known yet: its successor would find another grant, or none.
+TEST_P(doubt, lease_whose_upgrade_is_in_doubt_is_not_left_behind) {
+  NEEDS(upgrade);
+  NEEDS(outlives_client);
+  const auto a = flaky();
+  shared_mutex ours{a, name()};
+  const acquire_options lasting{.wait = 2s, .ttl = 60s, .outlives_client = true};
+  auto held = ours.acquire_upgradeable(lasting);
+  ASSERT_TRUE(is_ok(held));
+  plan->drop_enter_replies = 1;
+  break_clearing_up();
+  EXPECT_TRUE(fails_with(ours.upgrade(*held, lasting), errc::outcome_unknown));
+  EXPECT_TRUE(fails_with(held->leave_behind(), errc::unavailable));
+  EXPECT_TRUE(held->valid()) << "it stayed what it was";
+  mend_clearing_up();
+  EXPECT_TRUE(wait_until([&] { return held->leave_behind().has_value(); }));
+}
+
+// Braces: a cluster takes together what is in one slot.
 TEST_P(doubt, lock_all_is_not_ok_with_leases_that_are_over) {
   NEEDS(atomic_multi);
   NEEDS(listing);
   NEEDS_SHORT_TTL();
   const auto a = open_flaky(plan, {.call_timeout = 5s});
-  const std::vector<std::string> names{name("a"), name("b")};
+  const std::vector<std::string> names{name("{same}a"), name("{same}b")};
   const auto ttl = short_ttl();
   plan->delay_enter_all_answers =
       std::chrono::duration_cast<std::chrono::milliseconds>(ttl) + 400ms;
@@ -220,7 +263,7 @@ TEST_P(doubt, lock_all_is_not_ok_with_leases_that_are_over) {
 TEST_P(doubt, cancelled_lock_all_says_cancelled) {
   NEEDS(atomic_multi);
   const auto a = flaky(20s);
-  const std::vector<std::string> names{name("a"), name("b")};
+  const std::vector<std::string> names{name("{same}a"), name("{same}b")};
   plan->hang_enters = true;
   std::stop_source stop;
   auto waiting = std::async(std::launch::async, [&] {

@@ -20,7 +20,7 @@ TEST_P(elections, leader_is_visible_and_the_next_takes_over) {
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->value, "host-a:1");
   EXPECT_EQ(seen->term, leading->token());
-  EXPECT_EQ(seen->owner, leading->owner());
+  expect_owner(seen->owner, *leading);
   EXPECT_EQ(seen->pid, ::getpid());
   EXPECT_FALSE(seen->host.empty());
 
@@ -55,7 +55,7 @@ TEST_P(elections, candidates_that_share_a_client_have_terms_of_their_own) {
   const auto seen = citizen.leader().value();
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->term, led->token());
-  EXPECT_EQ(seen->owner, led->owner());
+  expect_owner(seen->owner, *led);
 }
 
 TEST_P(elections, observe_returns_when_the_term_changes) {

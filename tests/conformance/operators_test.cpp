@@ -63,7 +63,8 @@ TEST_P(operators, inspect_shows_who_holds_and_who_waits_in_order) {
   EXPECT_NE(seen->version, 0U);
   ASSERT_EQ(seen->holders.size(), 1U);
   const auto& holder = seen->holders[0];
-  EXPECT_EQ(holder.owner, held->owner());
+  expect_owner(holder.owner, *held);
+  EXPECT_EQ(a.inspect(name()).value().holders.at(0).owner, held->owner());
   EXPECT_EQ(holder.token, held->token());
   EXPECT_EQ(holder.label, "nightly r\xc3\xa9port");
   EXPECT_EQ(holder.pid, ::getpid());

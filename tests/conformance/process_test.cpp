@@ -114,7 +114,7 @@ TEST_P(processes, waiter_is_woken_when_the_holder_is_killed) {
   child dies{url()};
   ASSERT_TRUE(is_granted(dies.ask("acquire " + name() + " 60s")));
   mutex ours{open(), name()};
-  auto waiting = acquire_later(ours);
+  auto waiting = later([&] { return ours.acquire({.wait = patience_for_the_dead()}); });
   ASSERT_TRUE(wait_for_waiters(name(), 1));
   dies.kill();
   ASSERT_EQ(waiting.wait_for(caps().dead_holder_bound + 2s), std::future_status::ready);
@@ -160,7 +160,8 @@ TEST_P(processes, tokens_rise_over_many_processes) {
   fencing_token newest{};
   for (int round = 0; round < 3; ++round) {
     child other{url()};
-    const auto answer = other.ask("acquire " + name() + " " + format_duration(2 * short_ttl()));
+    other.tell("acquire " + name() + " " + format_duration(2 * short_ttl()));
+    const auto answer = other.hear(patience_for_the_dead()).value_or("nothing");
     ASSERT_TRUE(is_granted(answer)) << answer;
     EXPECT_GT(token_in(answer), newest);
     newest = token_in(answer);

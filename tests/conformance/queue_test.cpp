@@ -190,11 +190,11 @@ TEST_P(queue, killed_waiter_is_skipped) {
   dies.tell("acquire " + name() + " 10s");
   ASSERT_TRUE(wait_for_waiters(name(), 1));
   mutex next{open(), name()};
-  auto waiting = acquire_later(next);
+  auto waiting = later([&] { return next.acquire({.wait = patience_for_the_dead()}); });
   ASSERT_TRUE(wait_for_waiters(name(), 2));
   dies.kill();
   ASSERT_TRUE(is_ok(held->release()));
-  ASSERT_EQ(waiting.wait_for(patience), std::future_status::ready);
+  ASSERT_EQ(waiting.wait_for(patience_for_the_dead()), std::future_status::ready);
   EXPECT_TRUE(is_ok(waiting.get()));
 }
 

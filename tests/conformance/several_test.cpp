@@ -2,6 +2,9 @@
 #include "conformance/conformance.hpp"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
+#include <mutex>
 #include <set>
 
 namespace holdfast::testing {
@@ -132,10 +135,148 @@ TEST_P(several, five_thousand_names_are_held_listed_freed_and_used_again) {
   EXPECT_EQ(a.list(prefix(), 10).value().size(), 10U);
   EXPECT_EQ(a.metrics().held_now, many);
   held.clear();
-  EXPECT_TRUE(wait_until([&] { return a.list(prefix()).value().empty(); }));
+  EXPECT_TRUE(wait_until([&] { return a.list(prefix()).value().empty(); }, 6 * patience));
   mutex again{a, name("0")};
   EXPECT_TRUE(is_ok(again.try_acquire()));
   EXPECT_EQ(a.metrics().held_now, 0U);
+}
+
+// ---- several stores
+
+class stores : public conformance {
+ protected:
+  // Another store, of this process.
+  client elsewhere() const { return client::open("memory:beside-" + name("")); }
+};
+FOR_EVERY_ENGINE(stores);
+
+TEST_P(stores, lock_all_takes_all_in_the_order_asked_for) {
+  const auto a = open(), b = open();
+  const auto there = elsewhere(), too = elsewhere();
+  const std::vector<lock_place> places{{a, name("z")}, {there, name("m")}, {a, name("a")}};
+  auto held = lock_all(places, {.wait = patience});
+  ASSERT_TRUE(is_ok(held));
+  ASSERT_EQ(held->size(), 3U);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    EXPECT_EQ((*held)[i].name(), places[i].name);
+    EXPECT_TRUE((*held)[i].valid());
+    mutex other{i == 1 ? too : b, places[i].name};
+    EXPECT_TRUE(fails_with(other.try_acquire(), errc::busy)) << places[i].name;
+  }
+  for (auto& one : *held) EXPECT_TRUE(is_ok(one.release()));
+  EXPECT_TRUE(is_ok(lock_all(std::span<const lock_place>{})));
+}
+
+TEST_P(stores, lock_all_is_all_or_nothing) {
+  const auto a = open(), b = open();
+  const auto there = elsewhere(), too = elsewhere();
+  const std::vector<lock_place> places{{a, name("a")}, {there, name("b")}};
+  mutex taken{too, name("b")}, first{b, name("a")};
+  auto obstacle = taken.acquire();
+  EXPECT_TRUE(fails_with(lock_all(places, {.wait = 50ms}), errc::timed_out));
+  EXPECT_TRUE(fails_with(lock_all(places, {.wait = 0s}), errc::busy));
+  EXPECT_TRUE(is_ok(first.acquire({.wait = patience}))) << "given back";
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_TRUE(fails_with(lock_all(places, {.stop = stop.get_token()}), errc::cancelled));
+  ASSERT_TRUE(is_ok(obstacle->release()));
+  const std::vector<lock_place> twice{{a, name("a")}, {a, name("a")}};
+  EXPECT_TRUE(fails_with(lock_all(twice), errc::misconfigured));
+  const std::vector<lock_place> bad{{a, name("a")}, {there, "a//b"}};
+  EXPECT_TRUE(fails_with(lock_all(bad), errc::misconfigured));
+}
+
+TEST_P(stores, lock_all_gives_back_what_it_has_when_another_store_fails) {
+  const auto b = open();
+  const auto plan = std::make_shared<faults>();
+  const auto failing = open_flaky(plan);
+  plan->refuse_enters = faults::always;
+  const auto there = elsewhere(), too = elsewhere();
+  const std::vector<lock_place> places{{there, name("a")}, {failing, name("b")}};
+  EXPECT_TRUE(fails_with(lock_all(places, {.wait = 50ms}), errc::unavailable));
+  mutex first{too, name("a")};
+  EXPECT_TRUE(is_ok(first.try_acquire()));
+  plan->refuse_enters = 0;
+  EXPECT_TRUE(is_ok(lock_all(places, {.wait = patience})));
+}
+
+// The executor of a program is often one thread, and it may be the one that waits here.
+TEST_P(stores, lock_all_that_fails_needs_no_executor) {
+  std::mutex guard;
+  std::deque<std::function<void()>> executor;
+  client_options options;
+  options.resume = [&](std::function<void()> work) {
+    const std::lock_guard lock{guard};
+    executor.push_back(std::move(work));
+  };
+  std::size_t posted = 0;
+  {
+    const auto a = open(options), b = open();
+    mutex taken{b, name("b")};
+    auto obstacle = taken.acquire();
+    ASSERT_TRUE(is_ok(obstacle));
+    const std::vector<lock_place> places{{a, name("a")}, {a, name("b")}};
+    EXPECT_TRUE(fails_with(lock_all(places, {.wait = 0s}), errc::busy));
+    mutex first{b, name("a")};
+    EXPECT_TRUE(is_ok(first.try_acquire())) << "given back";
+    posted = executor.size();
+  }
+  EXPECT_EQ(posted, 0U) << "it waited for what this thread alone would have run";
+}
+
+// What it has is worth nothing any more, so it does not wait for the rest.
+TEST_P(stores, lock_all_ends_when_what_it_has_is_lost) {
+  const auto a = open(), operators = open();
+  const auto there = elsewhere(), too = elsewhere();
+  mutex taken{too, name("b")};
+  auto obstacle = taken.acquire();
+  ASSERT_TRUE(is_ok(obstacle));
+  const std::vector<lock_place> places{{a, name("a")}, {there, name("b")}};
+  auto waiting = std::async(std::launch::async,
+                            [&] { return lock_all(places, {.wait = 6 * patience, .ttl = 2s}); });
+  // Not only in the store: what is revoked before the client knows of it is asked for again.
+  ASSERT_TRUE(wait_until([&] { return a.metrics().acquired == 1; }));
+  const auto revoked = operators.revoke(name("a"));
+  ASSERT_TRUE(is_ok(revoked));
+  ASSERT_EQ(*revoked, 1U);
+  ASSERT_EQ(waiting.wait_for(patience), std::future_status::ready);
+  EXPECT_TRUE(fails_with(waiting.get(), errc::lost));
+  EXPECT_TRUE(obstacle->valid());
+}
+
+task<bool> await_both(client here, client there, std::string name) {
+  const std::vector<lock_place> places{{there, name + "/y"}, {here, name + "/x"}};
+  const acquire_options options{.wait = patience};
+  auto held = co_await async_lock_all(places, options);
+  if (!held || held->size() != 2 || (*held)[0].name() != name + "/y") co_return false;
+  const acquire_options at_once{.wait = 0s};
+  const std::vector<lock_place> again{{here, name + "/w"}, {there, name + "/y"}};
+  const auto refused = co_await async_lock_all(again, at_once);
+  co_return !refused && refused.error().code() == errc::busy;
+}
+
+TEST_P(stores, lock_all_can_be_awaited) {
+  EXPECT_TRUE(sync_wait(await_both(open(), elsewhere(), name())));
+}
+
+TEST_P(stores, lock_all_in_opposite_orders_never_deadlocks) {
+  constexpr unsigned threads = 4, rounds = 10;
+  plain_counter count;
+  std::vector<std::jthread> pool;
+  for (unsigned t = 0; t < threads; ++t) {
+    pool.emplace_back([&, t] {
+      const auto own = open(), there = elsewhere();
+      std::vector<lock_place> places{{own, name("x")}, {there, name("x")}, {own, name("w")}};
+      if (t % 2 == 1) std::ranges::reverse(places);
+      for (unsigned round = 0; round < rounds; ++round) {
+        const auto held = lock_all(places, {.wait = patience});
+        ASSERT_TRUE(is_ok(held));
+        count.bump();
+      }
+    });
+  }
+  pool.clear();
+  EXPECT_EQ(count.get(), threads * rounds);
 }
 
 }  // namespace

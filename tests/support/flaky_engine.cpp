@@ -137,6 +137,8 @@ class flaky_engine final : public engine {
     return answer;
   }
   result<grant> downgrade(const grant& held, lock_mode to, const call& limits) override {
+    const auto number = ++plan_->downgrades;
+    if (number == plan_->refuse_downgrade_number) return refused();
     if (take_one(plan_->lose_downgrades)) return unknown();
     auto answer = inner_->downgrade(held, to, limits);
     if (answer && take_one(plan_->lose_downgraded)) tell_loss(answer->owner);

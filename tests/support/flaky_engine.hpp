@@ -26,14 +26,15 @@ struct faults {
   std::atomic<int> lose_downgraded{0};   // the same of downgrades
   std::atomic<int> garble_enters{0};     // executed, answered protocol
   std::atomic<bool> hang_enters{false};  // not executed, answered outcome_unknown at the deadline
-  std::atomic<int> drop_release_replies{0};    // executed, answered outcome_unknown
-  std::atomic<int> fail_settles{0};            // not executed, answered unavailable
-  std::atomic<int> fail_leaves{0};             // not executed, answered unavailable
-  std::atomic<int> drop_downgrade_replies{0};  // executed, answered outcome_unknown
-  std::atomic<int> lose_downgrades{0};         // not executed, answered outcome_unknown
-  std::atomic<int> nudge_awaits{0};            // "look again" although nothing happened
-  std::atomic<bool> hide_losses{false};        // what the store tells unasked is not passed on
-  std::atomic<bool> fail_renewals{false};      // not executed, answered unavailable
+  std::atomic<int> drop_release_replies{0};     // executed, answered outcome_unknown
+  std::atomic<int> fail_settles{0};             // not executed, answered unavailable
+  std::atomic<int> fail_leaves{0};              // not executed, answered unavailable
+  std::atomic<int> drop_downgrade_replies{0};   // executed, answered outcome_unknown
+  std::atomic<int> lose_downgrades{0};          // not executed, answered outcome_unknown
+  std::atomic<int> refuse_downgrade_number{0};  // that one: not executed, answered unavailable
+  std::atomic<int> nudge_awaits{0};             // "look again" although nothing happened
+  std::atomic<bool> hide_losses{false};         // what the store tells unasked is not passed on
+  std::atomic<bool> fail_renewals{false};       // not executed, answered unavailable
   std::atomic<int> hang_renewals{0};       // calls that are never answered while the client lives
   std::atomic<bool> drop_renewals{false};  // executed, answered outcome_unknown
   std::atomic<std::chrono::milliseconds> delay_renewals{std::chrono::milliseconds{0}};  // before
@@ -50,8 +51,8 @@ struct faults {
   std::atomic<bool> hide_verdicts{false};           // renewals are answered, and say nothing
   std::function<void(std::uint64_t, std::string_view)> lose_session;  // set when it is opened
 
-  std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0};  // calls seen
-  std::atomic<int> heartbeats{0};                                    // renewals of nothing
+  std::atomic<int> enters{0}, settles{0}, renewals{0}, releases{0}, downgrades{0};  // calls seen
+  std::atomic<int> heartbeats{0};  // renewals of nothing
 
   int renewals_of(const owner_id& owner) const {
     const std::lock_guard lock{guard};

@@ -264,6 +264,20 @@ TEST_F(acquire_machine_test, owner_that_gave_back_never_comes_again) {
   EXPECT_EQ(m.ask().owner.client, ask.owner.client);
 }
 
+// What took it back may be delivered once more, and must not meet the next attempt.
+TEST_F(acquire_machine_test, owner_that_was_taken_back_never_comes_again) {
+  auto m = make(forever);
+  m.start(t0);
+  m.on_entered(waiting(), t0);
+  m.on_progress(progress{}, t0);
+  EXPECT_EQ(m.on_entered(taken_back{errc::unavailable, "no replica has it"}, t0), step::pause);
+  EXPECT_NE(m.ask().owner, ask.owner);
+  EXPECT_EQ(m.on_resumed(m.pause_until()), step::enter);
+  EXPECT_EQ(m.on_entered(taken_back{errc::protocol, "no such command"}, t0), step::done)
+      << "there is no place to be given up";
+  EXPECT_TRUE(m.left_behind().empty());
+}
+
 TEST_F(acquire_machine_test, owner_that_was_settled_as_nothing_never_comes_again) {
   auto m = make();
   m.start(t0);

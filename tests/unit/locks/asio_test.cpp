@@ -5,6 +5,7 @@
 #include <holdfast/asio.hpp>
 #include <holdfast/holdfast.hpp>
 
+#include "support/end_of_clients.hpp"
 #include "support/expect.hpp"
 #include "support/wait_until.hpp"
 
@@ -30,9 +31,10 @@ using namespace std::chrono_literals;
 using namespace asio::experimental::awaitable_operators;
 
 struct asio_programs : ::testing::Test {
-  client store =
-      client::open("memory:asio-" +
-                   std::string{::testing::UnitTest::GetInstance()->current_test_info()->name()});
+  end_of_clients end;
+  client store = client::open(
+      std::string{"memory:asio-"} + ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+      {.observer = end.observed()});
   mutex lock{store, "stock"};
   asio::io_context context;
 

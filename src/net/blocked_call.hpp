@@ -6,6 +6,7 @@
 #include <holdfast/result.hpp>
 #include <holdfast/types.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -16,6 +17,9 @@ namespace holdfast::net {
 struct limits {
   steady_time deadline = steady_time::max();
   std::stop_token stop{};
+  // The generation of the one connection that may carry it, for a request that counts on what was heard over that one:
+  // when it is gone, or not there yet, the request is not sent (unavailable). 0: any.
+  std::uint64_t only_over = 0;
 };
 
 using stop_watch = std::stop_callback<std::function<void()>>;

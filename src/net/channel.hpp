@@ -86,6 +86,8 @@ struct channel_options {
   std::function<std::string()> make_greeting;
   unsigned greeting_replies = 0;
   std::function<result<void>(std::string_view frames)> greeted;
+  // Have these frames said no already, so that no more will come? Then `greeted` judges them as they are. As `greeted`.
+  std::function<bool(std::string_view frames)> greeting_is_refused;
   channel_listener* listener = nullptr;
   nanoseconds connect_timeout = std::chrono::seconds{2};
   // Connect at once and again whenever the connection is lost (a stream), instead of at the first call.

@@ -16,8 +16,17 @@ ordered_protocol::ordered_protocol(std::shared_ptr<const channel_options> option
 
 // ---- Calls -----------------------------------------------------------------------------------------------------
 
+std::optional<error> ordered_protocol::refuse(const request& what) const {
+  if (what.until.only_over != 0 && what.until.only_over != generation_)
+    return error{errc::unavailable,
+                 fmt::format("nothing was sent to {}, because the connection that the request "
+                             "counts on is gone",
+                             server())};
+  return refusal(server(), what.until, what.backlog + pending_.unsent());
+}
+
 void ordered_protocol::begin(const request& what, blocked_exchange& self, protocol_events& out) {
-  if (auto no = refusal(server(), what.until, what.backlog + pending_.unsent())) {
+  if (auto no = refuse(what)) {
     self.failure = std::move(*no);
     return out.done(self);
   }
@@ -28,7 +37,7 @@ void ordered_protocol::begin(const request& what, blocked_exchange& self, protoc
 
 std::optional<std::uint64_t> ordered_protocol::begin(const request& what, reply_handler& done,
                                                      bool urgent, protocol_events& out) {
-  if (auto no = refusal(server(), what.until, what.backlog + pending_.unsent())) {
+  if (auto no = refuse(what)) {
     callbacks_.failure(done, std::move(*no));
     out.callbacks(protocol_events::urgency::now);
     return std::nullopt;

@@ -48,7 +48,10 @@ class ordered_protocol final : public protocol {
   void on_retry() noexcept override { pending_.certainly_unsent(0); }
   void parse(std::string_view bytes) override;
   std::size_t receive(std::string_view bytes, protocol_events& out) override;
-  void on_up(std::uint64_t generation) override { callbacks_.up(generation); }
+  void on_up(std::uint64_t generation) override {
+    generation_ = generation;
+    callbacks_.up(generation);
+  }
   bool is_urgent() const noexcept override { return pending_.urgent() > 0; }
   void on_time(steady_time now, protocol_events& out) override;
   void abandon(blocked_call& call, protocol_events& out) override;
@@ -57,6 +60,7 @@ class ordered_protocol final : public protocol {
 
   // Calls and their end (ordered_protocol.cpp).
   const std::string& server() const noexcept { return options_->description; }
+  std::optional<error> refuse(const request& what) const;
   error give_up(pending_reply& which, bool stopped, protocol_events& out);
   void check_silence(steady_time now, protocol_events& out);
   error fate(const pending_reply& which, const error& why, bool was_up) const;
@@ -71,6 +75,7 @@ class ordered_protocol final : public protocol {
   const std::shared_ptr<const channel_options> options_;
   const std::shared_ptr<const std::atomic<channel_listener*>> listener_;
 
+  std::uint64_t generation_ = 0;  // 0: the greeting has not been accepted yet
   pending_replies pending_;
   callback_queue callbacks_;
   callback_queue running_;  // kept for its memory

@@ -58,7 +58,9 @@ std::optional<error> ordered_protocol::judge_greeting(protocol_events& out) {
   if (broken_)
     return unreachable(server(), errc::protocol,
                        fmt::format("it sent what is not its protocol ({})", broken_->message()));
-  if (greeting_frames_ < options_->greeting_replies) return std::nullopt;
+  const bool is_refused = greeting_frames_ > 0 && options_->greeting_is_refused &&
+                          options_->greeting_is_refused(greeting_answer_);
+  if (greeting_frames_ < options_->greeting_replies && !is_refused) return std::nullopt;
   // First what they say: a refusal may come as an answer where an accepted request has none (SUBSCRIBE).
   if (options_->greeted) {
     if (const auto verdict = options_->greeted(greeting_answer_); !verdict) return verdict.error();

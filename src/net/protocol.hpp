@@ -16,8 +16,8 @@
 // How calls get in is the protocol's own: its channel knows the type, and calls it inside connection::run() (a thread
 // that waits), connection::start() (a handler that is told) or connection::change().
 //
-// A new protocol. Where answers come in the order of the requests (RESP; ZooKeeper's jute, with its watch events and
-// pings as pushes) there is nothing to be written but a `framing` (channel.hpp) of some twenty lines, which says where
+// A new protocol. Where answers come in the order of the requests (RESP; ZooKeeper's jute, with its watch events as
+// pushes) there is nothing to be written but a `framing` (channel.hpp) of some twenty lines, which says where
 // a frame ends and whether it is a push; net::channel does the rest with ordered_protocol:
 //
 //   class jute_framing final : public net::framing {
@@ -26,7 +26,7 @@
 //       const std::size_t length = 4 + big_endian(bytes);
 //       if (length > most) return error{errc::protocol, "..."};
 //       if (bytes.size() < length) return frame{};
-//       return frame{.length = length, .push = xid_of(bytes) < 0};      // watch event, ping
+//       return frame{.length = length, .push = xid_of(bytes) == -1};    // watch event; pings are answered in order
 //     }
 //   };
 //   net::channel_options options;

@@ -6,6 +6,9 @@
 #include "faults/faults.hpp"
 #include "unit/net/certificates.hpp"
 
+#include "support/redis_cluster.hpp"
+#include "support/redlock_servers.hpp"
+#include "support/replicated_redis.hpp"
 #include "support/temp_dir.hpp"
 
 #include <fmt/format.h>
@@ -156,6 +159,47 @@ TEST_F(canary_test, password_of_every_origin_logs_in_and_is_not_shown) {
   ::unsetenv("HF_TEST_CANARY");
 }
 
+// A password goes to every server that the address leads to.
+TEST_F(canary_test, password_of_several_servers_is_not_shown) {
+  const auto open_and_ask = [&](const std::string& url) {
+    const auto told = std::make_shared<listening_observer>();
+    auto opened = client::try_open(url, {.call_timeout = 200ms, .observer = told});
+    hear(opened);
+    if (!opened) return false;
+    hear(opened->url());
+    hear(fmt::format("{} {} {}", opened->capabilities().engine, opened->capabilities().exclusion,
+                     opened->capabilities().limits));
+    mutex lock{*opened, "stock"};
+    hear(lock.acquire({.wait = patience}));
+    hear(lock.acquire({.wait = 1s})), hear(opened->inspect("stock"));
+    const auto found = opened->diagnose();
+    hear(found);
+    if (found)
+      for (const auto& one : *found) hear(one.about + one.sentence);
+    hear(told->heard());
+    return true;
+  };
+  const auto with = [&](std::string url, const std::string& password) {
+    return url.insert(url.find("//") + 2, ":" + password + "@");
+  };
+  const redis_server::options locked{.config = {"requirepass " + canary}, .password = canary};
+  const auto try_all = [&](const std::string& url) {
+    EXPECT_TRUE(open_and_ask(with(url, canary))) << everything;
+    EXPECT_FALSE(open_and_ask(with(url, canary + "-wrong")));
+    hear(client::try_open(url));
+  };
+  {
+    const redlock_servers store{{.nodes = 3, .each = locked}};
+    try_all(store.url());
+  }
+  {
+    const replicated_redis store{{.replicas = 1, .each = locked}};
+    try_all(store.url());
+  }
+  const redis_cluster store{{.each = locked}};
+  try_all(store.url());
+}
+
 // Redis before 6.0 answers an unknown HELLO with all that came after it.
 TEST_F(canary_test, server_that_repeats_the_login_is_not_quoted) {
   for (const auto& words :
@@ -207,8 +251,20 @@ TEST_F(canary_test, addresses_that_make_no_sense_are_not_quoted_with_their_passw
         fmt::format("redis://:{}@{}?layout=odd", canary, at),
         fmt::format("rediss://:{}@{}", canary, at),
         fmt::format("redis://:{}@{}?password_env=NONE", canary, at),
-        fmt::format("redis://:{}@", canary), fmt::format("redis://:{}%zz@{}", canary, at),
+        fmt::format("redis://:{}@", canary),
+        fmt::format("redis://:{}%zz@{}", canary, at),
         fmt::format("redus://:{}@{}", canary, at),
+        fmt::format("redis+sentinel://:{}@{}", canary, at),  // it names no master
+        fmt::format("redis+sentinel://:{}@{}/a/b", canary, at),
+        fmt::format("redis+sentinel://:{}@{}/m?sentinel_tls=odd", canary, at),
+        fmt::format("redis+sentinel://:{}@{}/m", canary, at),  // it is no sentinel
+        fmt::format("redis+cluster://:{}@{}", canary, at),     // it is no node
+        fmt::format("redis+cluster://:{}@{}/1", canary, at),
+        fmt::format("redis+cluster://:{}@{},:1", canary, at),
+        fmt::format("redlock://:{}@{}", canary, at),
+        fmt::format("redlock://:{}@{},{}", canary, at, at),
+        fmt::format("redlock://app:{}@a,b,c?longest_ttl=odd", canary),
+        fmt::format("redlocks://:{}@a,b,c?ca_file=/none", canary),
         fmt::format("redis://:{}@{}?prefix=%0a", canary, at),
         fmt::format("redis://:{}@nowhere.invalid", canary),
         fmt::format("redis://:{}\n@{}", canary, at)}) {

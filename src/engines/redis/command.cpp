@@ -49,9 +49,10 @@ bool command::spell_out() {
   return true;
 }
 
-renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, std::size_t which) {
-  const auto script = first_script + which / most_per_script;
-  const auto at = which % most_per_script;
+renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, std::size_t which,
+                                 std::size_t per_script) {
+  const auto script = first_script + which / per_script;
+  const auto at = which % per_script;
   if (script >= got.values.size() || got.values[script].is_error())
     return renewal::verdict::unknown;
   const auto verdicts = got.values[script].text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engines/redis/script.hpp"
+#include "engines/redis/settings.hpp"
 #include "resp/resp.hpp"
 
 #include <holdfast/engine.hpp>
@@ -79,6 +80,11 @@ std::optional<std::int64_t> count_in(const resp::value& stored);
 // Renewals: so many grants for each script that the server can serve others in between. A script answers with a digit
 // for each; one that was refused costs only its own grants their verdicts.
 inline constexpr std::size_t most_per_script = 128;
-renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, std::size_t which);
+// In a cluster each has one of its own: a script must not touch several slots.
+inline std::size_t grants_per_script(const settings& how) {
+  return how.in_cluster ? 1 : most_per_script;
+}
+renewal::verdict renewal_verdict(const answer& got, std::size_t first_script, std::size_t which,
+                                 std::size_t per_script = most_per_script);
 
 }  // namespace holdfast::engines::redis

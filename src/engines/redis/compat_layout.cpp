@@ -3,6 +3,7 @@
 #include "engines/common/sentences.hpp"
 #include "engines/common/server_clock.hpp"
 #include "engines/redis/diagnose.hpp"
+#include "engines/redis/slots.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ compat_layout::compat_layout(const settings& how, const engine_config& config, c
 
 capabilities compat_layout::common_caps(const settings& how) {
   capabilities caps;
-  caps.engine = "redis, layout " + how.layout;
+  caps.engine = fmt::format("{}, layout {}", store_kind(how), how.layout);
   caps.cross_process = true;
   caps.listing = !how.prefix.empty();
   caps.clock = expiry_clock::server;
@@ -58,6 +59,7 @@ result<void> compat_layout::connect(const std::function<void()>& prepare) {
   connections::stream_setup stream;
   stream.listener = this;
   connections_->connect(false, stream, release_scripts());
+  if (how_.in_cluster) return {};
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   const auto there = connections_->run(connections_->of({}), {"PING"}, soon);
@@ -103,13 +105,21 @@ constexpr std::string_view mark_word = ":holdfast-over:";
 
 // What the layout keeps beside the locks.
 bool is_our_own(std::string_view name) {
-  return name == token_counter || name.find(mark_word) != std::string_view::npos;
+  return name == token_counter || name.find(mark_word) != std::string_view::npos ||
+         name.ends_with(std::string{"}:"}.append(token_counter));
 }
 
 }  // namespace
 
 std::string compat_layout::mark_key(std::string_view name, const owner_id& owner) const {
+  if (how_.in_cluster) return after(name, mark_word.substr(1)).append(to_string(owner));
   return key(name).append(mark_word).append(to_string(owner));
+}
+
+std::string compat_layout::after(std::string_view name, std::string_view suffix) const {
+  const auto full = key(name);
+  return full.find('{') == std::string::npos ? fmt::format("{{{}}}:{}", full, suffix)
+                                             : fmt::format("{}:{}", full, suffix);
 }
 
 // First the mark, then what ends the owner: from the first on no request of it has an effect. A server that has no
@@ -132,11 +142,20 @@ command compat_layout::marked_in_doubt(command what, std::string_view name,
 result<void> compat_layout::read_ended(const result<answer>& got, std::string_view name,
                                        const owner_id& owner) {
   if (!got) return got.error();
-  if (got->values.back().is_error()) return reply_error(got->values.back().text, name, how_.url);
+  if (got->values.back().is_error()) return connections_->refusal(got->values.back().text, name);
   if (const auto& mark = got->values.front(); mark.is_error())
     return error{errc::outcome_unknown, reply_error(mark.text, name, how_.url).message()};
   late_requests_.forget(owner);
   return {};
+}
+
+// A brace that closes nothing: what is kept beside the lock would be in another slot.
+result<void> compat_layout::check_slot(std::string_view name) const {
+  if (!how_.in_cluster || slot_of(key(name)) == slot_of(after(name, mark_word))) return {};
+  return not_done{errc::misconfigured,
+                  fmt::format("Lock {} on {}: on a cluster a brace in a name must have text and a "
+                              "closing brace behind it, as in {{order-7}}/stock; choose another.",
+                              support::quoted(name), how_.url)};
 }
 
 // ---- asking
@@ -174,6 +193,7 @@ result<entered> compat_layout::read_entered(const result<answer>& got, const req
 
 operation<entered> compat_layout::do_enter(const request& ask, invocation how) {
   if (auto ok = check(ask); !ok) co_return std::move(ok).error();
+  if (auto ok = check_slot(ask.name); !ok) co_return std::move(ok).error();
   const auto before = messages_before(ask);
   const auto sent = clock_.now();  // first: one recipe writes down a time of its own
   auto what = enter_command(ask);
@@ -205,8 +225,12 @@ operation<void> compat_layout::do_leave(const ticket& place, invocation how) {
   auto leaves = leave_command(place);
   if (!leaves) co_return result<void>{};
   auto what = marked_in_doubt(std::move(*leaves), place.name, place.owner);
-  const auto got = co_await connections_->ask(connections_->of(place.name), what, place.name, how);
-  co_return read_ended(got, place.name, place.owner);
+  auto& over = connections_->of(place.name);
+  const auto master = connections_->master();
+  const auto got = co_await connections_->ask(over, what, place.name, how);
+  auto outcome = read_ended(got, place.name, place.owner);
+  if (outcome) connections_->note_end(master, over, std::move(what));
+  co_return std::move(outcome);
 }
 
 // ---- keeping and giving back
@@ -223,15 +247,18 @@ result<void> compat_layout::read_released(const result<answer>& got, const grant
 // connection.
 operation<void> compat_layout::do_release(const grant& held, invocation how) {
   auto what = marked_in_doubt(release_command(held), held.name, held.owner);
-  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how,
-                                              connections::sends::now);
+  auto& over = connections_->of(held.name);
+  const auto master = connections_->master();
+  const auto got = co_await connections_->ask(over, what, held.name, how, connections::sends::now);
+  if (got && names_owner(held)) connections_->note_end(master, over, std::move(what));
   co_return read_released(got, held);
 }
 
 command compat_layout::renew_in_parts(std::span<const renewal> batch) const {
-  auto out = renew_command(batch.first(std::min(most_per_script, batch.size())));
-  for (auto at = most_per_script; at < batch.size(); at += most_per_script)
-    out.then(renew_command(batch.subspan(at, std::min(most_per_script, batch.size() - at))));
+  const auto length = grants_per_script(how_);
+  auto out = renew_command(batch.first(std::min(length, batch.size())));
+  for (auto at = length; at < batch.size(); at += length)
+    out.then(renew_command(batch.subspan(at, std::min(length, batch.size() - at))));
   out.keep_errors();
   return out;
 }
@@ -243,9 +270,9 @@ operation<session_proof> compat_layout::do_renew(std::span<renewal> batch, invoc
   if (!got) co_return got.error();
   const auto& first = got->values.front();
   if (got->values.size() == 1 && first.is_error())
-    co_return reply_error(first.text, batch.empty() ? "" : batch.front().held->name, how_.url);
+    co_return connections_->refusal(first.text, batch.empty() ? "" : batch.front().held->name);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    batch[i].answer = renewal_verdict(*got, 0, i);
+    batch[i].answer = renewal_verdict(*got, 0, i, grants_per_script(how_));
     batch[i].valid_from = sent;
   }
   co_return session_proof{};  // there is none

@@ -8,7 +8,7 @@
 // believed for its ttl from before it was asked for.
 #pragma once
 
-#include "engines/common/remote_engine.hpp"
+#include "engines/redis/cluster_part.hpp"
 #include "engines/redis/connections.hpp"
 #include "engines/redis/late_requests.hpp"
 #include "engines/redis/waits.hpp"
@@ -40,11 +40,12 @@ std::string shown_owner(std::string_view written);
 // Of setnx and its relatives: the name of the last token given, behind the prefix.
 inline constexpr std::string_view token_counter = "holdfast-token";
 
-class compat_layout : public remote_engine, protected net::channel_listener {
+class compat_layout : public cluster_part, protected net::channel_listener {
  public:
   const capabilities& caps() const noexcept override { return caps_; }
   result<std::vector<finding>> diagnose(const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
+  void leave_server(std::string_view why) override { connections_->leave(why); }
   void start_watch(watch_kind kind, std::string_view name, std::uint64_t seen, const call& limits,
                    completion<void>& done) noexcept override;
 
@@ -80,6 +81,9 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   // There while a request of an owner that was given up may still be delivered: such a request finds it, and is refused
   // (HFOVER). Scripts that enter look for it; it is of no interest to programs of others.
   std::string mark_key(std::string_view name, const owner_id& owner) const;
+  // A key in the slot of the lock's key, as Redisson makes them: "{NAME}:suffix", or "NAME:suffix" for a name with a
+  // brace.
+  std::string after(std::string_view name, std::string_view suffix) const;
 
   // ---- what a layout says
 
@@ -88,6 +92,8 @@ class compat_layout : public remote_engine, protected net::channel_listener {
   virtual command settle_command(const request& ask) const = 0;
   virtual command release_command(const grant& held) const = 0;
   virtual std::vector<const script*> release_scripts() const = 0;  // all that it may use
+  // What releases it names its owner, so it has no effect the second time.
+  virtual bool names_owner(const grant&) const { return true; }
   virtual std::optional<command> leave_command(const ticket& place) const = 0;
   // Answers one digit per grant: 1 for held.
   virtual command renew_command(std::span<const renewal> batch) const = 0;
@@ -125,6 +131,7 @@ class compat_layout : public remote_engine, protected net::channel_listener {
 
  private:
   class watching;
+  result<void> check_slot(std::string_view name) const;
   command marked(command what, std::string_view name, const owner_id& owner) const;
   command marked_in_doubt(command what, std::string_view name, const owner_id& owner) const;
   result<void> read_ended(const result<answer>& got, std::string_view name, const owner_id& owner);

@@ -1,5 +1,7 @@
 #include "engines/redis/connections.hpp"
 
+#include "engines/common/sentences.hpp"
+#include "engines/redis/greeting.hpp"
 #include "net/reactor_impl.hpp"
 #include "support/parker.hpp"
 #include "support/text.hpp"
@@ -18,51 +20,11 @@ using namespace std::chrono_literals;
 constexpr nanoseconds between_looks_at_silence = 1s;
 constexpr nanoseconds longest_probe = 2s;
 
-// How a channel cuts what this server sends.
-class resp_framing final : public net::framing {
- public:
-  result<frame> next(std::string_view bytes) override {
-    const auto found = scanner_.next(bytes);
-    if (!found) return found.error();
-    return frame{.length = found->length, .push = found->push};
-  }
-
- private:
-  resp::frame_scanner scanner_;
-};
-
-std::string greeting(const settings& how, bool lifts, unsigned& replies) {
-  std::string out;
-  if (how.password.empty()) {
-    resp::append_command(out, {"HELLO", "3", "SETNAME", "holdfast"});
-  } else {
-    resp::append_command(out, {"HELLO", "3", "AUTH", how.user.empty() ? "default" : how.user,
-                               how.password, "SETNAME", "holdfast"});
-  }
-  replies = 1;
-  if (how.db != 0) {
-    resp::append_command(out, {"SELECT", std::to_string(how.db)});
-    ++replies;
-  }
-  if (lifts) {
-    resp::append_command(out, {"EVAL", scripts::lift, "1", how.prefix + "t"});
-    ++replies;
-  }
-  return out;
-}
-
-std::function<result<void>(std::string_view)> judge(const settings& how) {
-  return
-      [url = how.url, is_login = !how.password.empty()](std::string_view frames) -> result<void> {
-        while (!frames.empty()) {
-          auto value = resp::take(frames);
-          if (!value) return std::move(value).error();
-          if (value->is_error()) {
-            return is_login ? login_error(value->text, url) : reply_error(value->text, {}, url);
-          }
-        }
-        return {};
-      };
+// A server that the sentinels name, or that a map of a cluster shows, may have become a replica meanwhile.
+result<void> must_be_master(const settings& how, const resp::value& role) {
+  if (!role.items.empty() && role.items[0].text == "master") return {};
+  return error{errc::unavailable,
+               fmt::format("{}: the server that was named as the master is none.", how.url)};
 }
 
 }  // namespace
@@ -95,9 +57,24 @@ connections::connections(const settings& how, transport over, std::unique_ptr<ne
       url_(how.url),
       over_(std::move(over)),
       own_reactor_(std::move(own)),
-      reactor_(own_reactor_ ? *own_reactor_ : *over_.reactor) {}
+      reactor_(own_reactor_ ? *own_reactor_ : *over_.reactor) {
+  if (!how_.has_sentinels() && !how_.in_cluster) return;
+  ends_.emplace(*this, is_open_);
+  resp::append_command(over_.introduction, {"ROLE"});
+  over_.introduction_replies = 1;
+  over_.introduced = [this](const resp::value& role) { return must_be_master(how_, role); };
+  if (how_.in_cluster) return;
+  sentinels_ = std::make_unique<sentinels>(how_, reactor_, [this, open = is_open_] {
+    if (*open) leave("the sentinels have named another master");
+  });
+  over_.find_address = [this](net::address_found done) { sentinels_->find(std::move(done)); };
+}
 
 result<std::unique_ptr<connections>> connections::start(const settings& how, transport over) {
+  if (how.in_cluster) {
+    over.reactor = how.in_cluster->reactor;
+    over.find_address = how.in_cluster->find_address;
+  }
   std::unique_ptr<net::reactor> own;
   if (over.reactor == nullptr) {
     auto started = net::reactor::start();
@@ -109,18 +86,16 @@ result<std::unique_ptr<connections>> connections::start(const settings& how, tra
 
 void connections::connect(bool lifts, const stream_setup& stream,
                           std::span<const script* const> ready) {
-  net::channel_options options;
-  options.where = how_.where;
+  auto options = begin_channel(how_);
   options.find_address = over_.find_address;
-  options.description = url_;
-  options.make_framing = [] { return std::make_unique<resp_framing>(); };
-  options.greeting = greeting(how_, lifts, options.greeting_replies);
-  options.greeted = judge(how_);
+  const auto before = options.greeting_replies;
+  options.greeting += over_.introduction;
+  options.greeting_replies += over_.introduction_replies;
+  options.greeted = greeting_judge(how_, before, options.greeting_replies, over_.introduced);
+  // After the introduction: a server that is a replica shall be known as such, and not by what it refuses.
+  if (lifts) greet_with(options, {"EVAL", scripts::lift, "1", how_.prefix + "t"});
   auto to_stream = options;
-  for (const auto* known : ready) {
-    resp::append_command(options.greeting, {"SCRIPT", "LOAD", known->text});
-    ++options.greeting_replies;
-  }
+  for (const auto* known : ready) greet_with(options, {"SCRIPT", "LOAD", known->text});
   const nanoseconds busy = how_.wait_replicas > 0 ? nanoseconds{how_.wait_timeout} : 0ns;
   options.longest_silence += busy;
   topic_ = stream.topic;
@@ -132,12 +107,20 @@ void connections::connect(bool lifts, const stream_setup& stream,
   }
 
   options = std::move(to_stream);
+  for (const auto* known : stream.ready) greet_with(options, {"SCRIPT", "LOAD", known->text});
   options.greeting += stream.commands;
   options.greeting_replies += stream.replies;
+  if (stream.make_commands)
+    options.make_greeting = [begin = options.greeting, more = stream.make_commands] {
+      return begin + more();
+    };
   up_listeners_.push_back(std::make_unique<up_listener>(*this, stream.listener));
   options.listener = up_listeners_.back().get();
   options.keep_open = true;
-  stream_ = std::make_unique<tracked_channel>(reactor_, options, longest_probe);
+  // With these, replicas are waited for there, too.
+  const bool confirms = how_.has_sentinels() || how_.in_cluster;
+  stream_ =
+      std::make_unique<tracked_channel>(reactor_, options, longest_probe + (confirms ? busy : 0ns));
 }
 
 tracked_channel& connections::of(std::string_view name) noexcept {
@@ -148,7 +131,9 @@ tracked_channel& connections::of(std::string_view name) noexcept {
 
 // On the reactor's thread. The newer one is where the address leads to now.
 void connections::came_up(tracked_channel* which) {
-  if (!*is_open_ || topic_.empty()) return;
+  if (!*is_open_) return;
+  if (which == nullptr && ends_) ends_->came_up();
+  if (topic_.empty()) return;
   if (which != nullptr) {
     if (stream_->generation() != 0) compare(*which, *stream_);
     return;
@@ -172,12 +157,16 @@ void connections::compare(tracked_channel& commands, tracked_channel& older) {
        });
 }
 
+void connections::leave(std::string_view why) {
+  if (ends_) ends_->master_changes();
+  for (auto* channel : all_channels()) channel->drop({errc::unavailable, std::string{why}});
+}
+
 // The master is elsewhere, and perhaps under the same address. From any thread.
 void connections::leave_replica(tracked_channel& found, std::uint64_t generation) {
   reactor_.post([this, open = is_open_, &found, generation] {
     if (!*open || generation == 0 || found.generation() != generation) return;  // left already
-    for (auto* channel : all_channels())
-      if (channel->generation() != 0) channel->drop({errc::unavailable, "it is a replica"});
+    leave("it is a replica");
   });
 }
 
@@ -266,33 +255,59 @@ void connections::probe_all() {
 }
 
 connections::~connections() {
-  if (getpid() != process_) return;     // after fork() there is no thread to wait for
-  if (reactor_.inside().on_thread()) {  // of a shared one: it would wait for itself
+  if (getpid() != process_) return;  // after fork() there is no thread to wait for
+  const auto close = [this] {
     *is_open_ = false;
+    if (sentinels_) sentinels_->close();
+  };
+  if (reactor_.inside().on_thread()) {  // of a shared one: it would wait for itself
+    close();
     return;
   }
   support::parker told;
-  reactor_.post([this, &told] {
-    *is_open_ = false;
+  reactor_.post([&close, &told] {
+    close();
     told.set(1);
   });
   told.wait(steady_time::max());
 }
 
-void connections::drain() noexcept {
-  std::string ping, pong;
-  resp::append_command(ping, {"PING"});
-  const net::limits soon{std::chrono::steady_clock::now() + 1s, {}};
-  for (int step = 0; step < 2; ++step)
-    for (const auto& commands : channels_)
-      if (commands->generation() != 0) static_cast<void>(commands->exchange(ping, 1, soon, pong));
+void connections::drain_all(std::span<connections* const> all) noexcept {
+  for (const auto* each : all)
+    if (each->reactor_.inside().on_thread()) return;  // it would wait for itself
+  struct state {
+    call soon;
+    std::atomic<std::size_t> left{1};
+    support::parker served;
+    void ended() {
+      if (left.fetch_sub(1) == 1) served.set(1);
+    }
+    void ping(connections& on, tracked_channel& over, int times) {
+      on.post(over, command({"PING"}), soon, {},
+              [this, &on, &over, times](const result<answer>& got) {
+                if (got && times > 1) return ping(on, over, times - 1);
+                ended();
+              });
+    }
+  } pings;
+  pings.soon.deadline = std::chrono::steady_clock::now() + 1s;
+  for (auto* each : all)
+    for (const auto& commands : each->channels_) {
+      if (commands->generation() == 0) continue;
+      pings.left.fetch_add(1);
+      pings.ping(*each, *commands, 2);
+    }
+  pings.ended();
+  pings.served.wait(steady_time::max());
 }
 
 error connections::about(error why, std::string_view name) {
-  if (name.empty()) return why;
-  auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
-  if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
-  return {why.code(), std::move(sentence)};
+  return engines::about(std::move(why), name);
+}
+
+error connections::refusal(std::string_view reply, std::string_view name) const {
+  if (how_.in_cluster && is_redirection(reply)) return redirected(name, url_);
+  return reply_error(reply, name, url_);
 }
 
 result<answer> connections::read(std::string_view frames, const command& asked,
@@ -309,7 +324,10 @@ result<answer> connections::read(std::string_view frames, const command& asked,
     auto value = resp::take(rest);
     if (!value) return std::move(value).error();
     if (is_replica(*value)) leave_replica(over, generation);
-    if (value->is_error() && !asked.keeps_errors()) return reply_error(value->text, name, url_);
+    // ASK: the slot is on its way, and the map is what it was.
+    if (value->is_error() && value->text.starts_with("MOVED ") && how_.in_cluster)
+      how_.in_cluster->on_redirected();
+    if (value->is_error() && !asked.keeps_errors()) return refusal(value->text, name);
     out.values.push_back(std::move(*value));
   }
   return out;
@@ -367,30 +385,39 @@ bool connections::passing::begin() {
   return left_.fetch_sub(1) != 1;
 }
 
+std::string connections::as_pattern(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 operation<std::vector<std::string>> connections::scan(std::string_view head,
                                                       std::string_view prefix, invocation how) {
-  std::string pattern;
-  for (const auto part : {head, prefix})
-    for (const char c : part) {
-      if (std::string_view{"*?[]\\"}.find(c) != std::string_view::npos) pattern += '\\';
-      pattern += c;
-    }
-  pattern += '*';
-  std::vector<std::string> names;
+  auto pattern = as_pattern(head) + as_pattern(prefix) + '*';
+  auto keys = co_await keys_like(std::move(pattern), how);
+  if (!keys) co_return std::move(keys).error();
+  for (auto& key : *keys) key.erase(0, head.size());
+  co_return std::move(keys);
+}
+
+operation<std::vector<std::string>> connections::keys_like(std::string pattern, invocation how) {
+  std::vector<std::string> keys;
   std::string cursor = "0";
   do {
     command what({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"});
-    const auto got = co_await ask(of(prefix), what, {}, how);
+    const auto got = co_await ask(of({}), what, {}, how);
     if (!got) co_return got.error();
     const auto& page = got->values.front().items;
-    if (page.size() != 2) co_return unexpected_reply(prefix, url_);
+    if (page.size() != 2) co_return unexpected_reply({}, url_);
     cursor = page[0].text;
-    for (const auto& key : page[1].items)
-      names.emplace_back(key.text.substr(std::min(head.size(), key.text.size())));
+    for (const auto& key : page[1].items) keys.emplace_back(key.text);
   } while (cursor != "0");
-  std::ranges::sort(names);  // SCAN may say a key twice
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  co_return names;
+  std::ranges::sort(keys);  // SCAN may say a key twice
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  co_return keys;
 }
 
 }  // namespace holdfast::engines::redis

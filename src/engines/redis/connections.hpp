@@ -19,7 +19,10 @@
 #include "engines/common/operation.hpp"
 #include "engines/redis/command.hpp"
 #include "engines/redis/errors.hpp"
+#include "engines/redis/greeting.hpp"
+#include "engines/redis/lately_ended.hpp"
 #include "engines/redis/scripts.hpp"
+#include "engines/redis/sentinels.hpp"
 #include "engines/redis/settings.hpp"
 #include "net/channel.hpp"
 #include "net/reactor.hpp"
@@ -30,9 +33,11 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <coroutine>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -83,6 +88,9 @@ class connections {
   struct stream_setup {
     std::string commands;
     unsigned replies = 0;
+    // More of them, where they differ from connection to connection. As net::channel_options::make_greeting.
+    std::function<std::string()> make_commands{};
+    std::vector<const script*> ready{};  // as of connect(), for what goes over the stream
     net::channel_listener* listener = nullptr;
     std::string
         topic{};  // what it alone listens to; empty: whether all reach one server does not matter
@@ -90,6 +98,11 @@ class connections {
   struct transport {
     net::reactor* reactor = nullptr;       // to be shared, and to outlive us; null: one of our own
     net::address_provider find_address{};  // where the server is; empty: as the settings say
+    // Asked on every connection as part of the greeting. `introduced` judges each answer, with a lock of the connection
+    // held: it must be quick, and must not use the connections.
+    std::string introduction{};
+    unsigned introduction_replies = 0;
+    introduction_judge introduced{};
   };
   static result<std::unique_ptr<connections>> start(const settings& how) {
     return start(how, transport{});
@@ -108,10 +121,25 @@ class connections {
   // Timers that others put on it are theirs to cancel: it may be shared, and outlive us.
   net::reactor& driver() noexcept { return reactor_; }
   const std::string& url() const noexcept { return url_; }
+  // Null: the address is that of the server itself.
+  sentinels* known_by() noexcept { return sentinels_.get(); }
+  // Where another server may become the master (lately_ended.hpp): which one it is, to be read before what ends an
+  // owner is sent; and that this was answered.
+  std::uint64_t master() const noexcept { return ends_ ? ends_->master() : 0; }
+  void note_end(std::uint64_t master, tracked_channel& over, command&& what) {
+    if (ends_) ends_->note(master, over, std::move(what));
+  }
+  // An error reply as one of ours.
+  error refusal(std::string_view reply, std::string_view name) const;
+  // The master is elsewhere: gives up all connections, also those that are only about to be made. On the reactor's
+  // thread.
+  void leave(std::string_view why);
   // Waits until the server has read all that was sent, within reason: closing a connection with answers unread makes
   // the kernel throw away what the server has not read yet. Twice, because core and the engine clear up in two steps:
   // the answer to the first may have sent the second.
-  void drain() noexcept;
+  void drain() noexcept { drain_all(std::array{this}); }
+  // The same for several at the same time: one that is mute costs the others nothing.
+  static void drain_all(std::span<connections* const> all) noexcept;
 
   // On this thread. Error replies are errors; a script that the server does not know is sent whole.
   result<answer> run(tracked_channel& over, command& what, const call& limits,
@@ -140,6 +168,9 @@ class connections {
   // space, so that the server never stands still for it as it does for KEYS.
   operation<std::vector<std::string>> scan(std::string_view head, std::string_view prefix,
                                            invocation how);
+  // The keys themselves, by a pattern as the server understands it; and a text that stands for itself in one.
+  operation<std::vector<std::string>> keys_like(std::string pattern, invocation how);
+  static std::string as_pattern(std::string_view text);
 
   // What came over this connection (0: it is gone since): all frames as values, or the first error reply as an error
   // unless they are kept.
@@ -183,16 +214,18 @@ class connections {
   const settings how_;
   const std::string url_;
   const pid_t process_ = getpid();
-  const transport over_;
+  transport over_;
   const std::unique_ptr<net::reactor> own_reactor_;  // null: it is shared
   net::reactor& reactor_;
   // Of the reactor's thread: false when we are closed. What is posted has a share in it, because a reactor that is not
   // ours may run that later.
   const std::shared_ptr<bool> is_open_ = std::make_shared<bool>(true);
-  std::atomic<bool> looks_{false};     // a look at the connections is planned
-  std::atomic<bool> suspects_{false};  // all are being probed, or about to be
-  std::size_t probes_ = 0;             // unanswered ones; of the reactor's thread
-  std::string topic_;                  // as stream_setup
+  std::atomic<bool> looks_{false};        // a look at the connections is planned
+  std::atomic<bool> suspects_{false};     // all are being probed, or about to be
+  std::size_t probes_ = 0;                // unanswered ones; of the reactor's thread
+  std::string topic_;                     // as stream_setup
+  std::unique_ptr<sentinels> sentinels_;  // null: the address is that of the server
+  std::optional<lately_ended> ends_{};
   std::vector<std::unique_ptr<up_listener>> up_listeners_;
   std::vector<std::unique_ptr<tracked_channel>> channels_;
   std::unique_ptr<tracked_channel> stream_;

@@ -51,14 +51,14 @@ finding check_role(const server_info& server, const settings&) {
   return {level::good, "role", "This is a master."};
 }
 
-finding check_cluster(const server_info& server, const settings&) {
+finding check_cluster(const server_info& server, const settings& how) {
   const auto enabled = server.number("cluster_enabled");
   if (!enabled) return not_allowed_to_look("cluster mode", "INFO is refused", "It must be off.");
+  if (how.is_cluster()) return {level::good, "cluster mode", "On."};
   if (*enabled != 0)
-    return {
-        level::bad, "cluster mode",
-        "Redis Cluster is not supported: the keys of one lock would lie on several nodes. Use a "
-        "server with cluster-enabled no."};
+    return {level::bad, "cluster mode",
+            "This is one node of a Redis Cluster: the keys of one lock would lie on several. Use "
+            "an address that begins with redis+cluster://."};
   return {level::good, "cluster mode", "Off."};
 }
 
@@ -318,7 +318,8 @@ result<std::vector<finding>> diagnose(connections& server, const settings& how,
   const auto known = server_info::ask(server, how, limits);
   if (!known) return known.error();
   std::vector<finding> out;
-  out.reserve(checks.size());
+  if (auto* watched_by = server.known_by(); watched_by != nullptr) out = watched_by->diagnose();
+  out.reserve(out.size() + checks.size());
   for (const auto check : checks) out.push_back(check(*known, how));
   return out;
 }

@@ -19,6 +19,9 @@ struct reply_kind {
   std::string_view advice;
 };
 
+constexpr std::string_view in_cluster =
+    "this is a node of a Redis Cluster, whose address begins with redis+cluster://";
+
 // What the server's error codes mean to the caller. The first row whose prefix fits applies. What a server refuses for
 // the state it is in (memory, replicas, read only), it refuses at the first write of a script, so nothing was done;
 // but a right may be missing for the second write, when the first was done.
@@ -41,9 +44,11 @@ constexpr std::array reply_kinds{
     reply_kind{"MASTERDOWN", errc::unavailable, "this replica has lost its master"},
     reply_kind{"CLUSTERDOWN", errc::unavailable, "the cluster is down"},
     reply_kind{"TRYAGAIN", errc::unavailable, "the cluster is being changed"},
-    reply_kind{"MOVED", errc::misconfigured, "Redis Cluster is not supported"},
-    reply_kind{"ASK", errc::misconfigured, "Redis Cluster is not supported"},
-    reply_kind{"CROSSSLOT", errc::misconfigured, "Redis Cluster is not supported"},
+    reply_kind{"MOVED", errc::misconfigured, in_cluster},
+    reply_kind{"ASK", errc::misconfigured, in_cluster},
+    reply_kind{"CROSSSLOT", errc::misconfigured, in_cluster},
+    reply_kind{"ERR This instance has cluster support disabled", errc::misconfigured,
+               "it is no node of a cluster; its address begins with redis://"},
     reply_kind{"WRONGTYPE", errc::misconfigured,
                "the key of this lock is used for something else; choose another name or prefix"},
     reply_kind{"NOPROTO", errc::misconfigured, "Redis 6.0 or newer is needed"},
@@ -97,6 +102,10 @@ error sentence_about(std::string_view reply, std::string_view name, std::string_
                     fmt::format("{} is in use as {}, and was asked for as something else; all "
                                 "users of a name must agree on its kind and its permits.",
                                 about, kind_of_lock(*capacity))};
+  // In the middle of a script whose keys are being moved to another node: what it did before that is done.
+  if (inner.find("cript attempted to access") != std::string_view::npos)
+    return {errc::outcome_unknown,
+            fmt::format("{}: its slot is being moved to another node of the cluster.", about)};
   for (const auto& row : reply_kinds) {
     if (!inner.starts_with(row.prefix)) continue;
     auto sentence = fmt::format("{}: the server answered {}: {}.", about,
@@ -121,6 +130,15 @@ error login_error(std::string_view reply, std::string_view store) {
 
 bool is_replica(const resp::value& reply) {
   return reply.is_error() && unwrapped(reply.text).starts_with("READONLY");
+}
+
+bool is_redirection(std::string_view reply) {
+  return reply.starts_with("MOVED ") || reply.starts_with("ASK ");
+}
+
+error redirected(std::string_view name, std::string_view store) {
+  return not_done{errc::unavailable, fmt::format("Lock {} on {}: its slot is on another node now.",
+                                                 support::quoted(name), store)};
 }
 
 error unexpected_reply(std::string_view name, std::string_view store) {

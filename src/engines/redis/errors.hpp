@@ -15,6 +15,9 @@ error reply_error(std::string_view reply, std::string_view name, std::string_vie
 error login_error(std::string_view reply, std::string_view store);
 // It is the error of a server that is a replica, as the answer to a command or to a script that writes.
 bool is_replica(const resp::value& reply);
+// A node of a cluster says that the slot is elsewhere: nothing was done. The reply as it is, and our error for it.
+bool is_redirection(std::string_view reply);
+error redirected(std::string_view name, std::string_view store);
 // The reply is not of the kind that the request asks for.
 error unexpected_reply(std::string_view name, std::string_view store);
 

@@ -1,6 +1,7 @@
 #include "engines/redis/native.hpp"
 
 #include "engines/common/server_clock.hpp"
+#include "engines/redis/slots.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -16,9 +17,25 @@ namespace {
 using namespace std::chrono_literals;
 using resp::value;
 
+std::string limits_of(const settings& how) {
+  if (how.grace > 0ns)
+    return fmt::format(
+        "A client whose connection is gone for {} loses its locks, so a lease is never believed "
+        "for longer than that after the server last answered: a pause or a network fault of that "
+        "length costs the lease. ?grace=0 turns this off, and then a dead holder is noticed after "
+        "its ttl.",
+        format_duration(how.grace));
+  if (how.is_cluster())
+    return "Dead holders are noticed after their ttl. Several locks are taken in one step only "
+           "where their names have one slot: name them with the same text between braces. While a "
+           "slot is being moved to another node its locks are unavailable; leases that end before "
+           "it has arrived are lost.";
+  return "Dead holders are noticed after their ttl (?grace=0).";
+}
+
 capabilities describe(const settings& how) {
   capabilities caps;
-  caps.engine = "redis";
+  caps.engine = store_kind(how);
   caps.fifo = caps.priorities = caps.shared = caps.upgrade = caps.permits = true;
   caps.counters = caps.observe = caps.listing = caps.atomic_multi = caps.cross_process = true;
   caps.wakeup = wakeup_kind::push;
@@ -43,18 +60,16 @@ capabilities describe(const settings& how) {
   if (how.wait_replicas > 0)
     caps.exclusion +=
         fmt::format(" A grant counts only once {} replica(s) have it.", how.wait_replicas);
+  caps.exclusion += failover_words(how);
   caps.token_scope =
       "Strictly rising over all names, above the server's clock in microseconds whenever a "
       "connection begins: also after a restart without data, as long as the clock goes forward.";
-  caps.limits =
-      how.grace > 0ns
-          ? fmt::format(
-                "A client whose connection is gone for {} loses its locks, so a lease is "
-                "never believed for longer than that after the server last answered: a "
-                "pause or a network fault of that length costs the lease. ?grace=0 turns "
-                "this off, and then a dead holder is noticed after its ttl.",
-                format_duration(how.grace))
-          : "Dead holders are noticed after their ttl (?grace=0). Redis Cluster is not supported.";
+  if (how.is_cluster())
+    caps.token_scope =
+        "Strictly rising over all names of a slot, each above the server's clock in microseconds: "
+        "also after a restart without data or a fail-over, as long as the clock goes forward and "
+        "that of the next master is not behind.";
+  caps.limits = limits_of(how);
   caps.limits +=
       " A request that was given up and is delivered within ten minutes has no effect; one that a "
       "proxy delivers still later may take the lock for the length of its ttl.";
@@ -75,9 +90,12 @@ native::native(const settings& how, const engine_config& config)
       listener_(config.listener),
       client_(to_string(owner_id{config.client, 0}).substr(0, 32)),
       host_and_pid_(fmt::format("{} {} ", one_word(config.host), config.pid)),
-      caps_(describe(how)) {}
+      caps_(describe(how)) {
+  if (how_.in_cluster) tags_ = how_.in_cluster->tags;
+}
 
-result<std::unique_ptr<engine>> native::open(const settings& how, const engine_config& config) {
+result<std::unique_ptr<cluster_part>> native::open(const settings& how,
+                                                   const engine_config& config) {
   if (how.prefix.empty() || how.prefix.size() > 64 || support::has_control(how.prefix))
     return error{errc::misconfigured,
                  fmt::format("The prefix in {} must have 1 to 64 bytes and no control characters.",
@@ -86,10 +104,18 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   // First listen, then say that we are not gone: from then on no waiter can find us absent without it being true.
   connections::stream_setup stream;
   stream.listener = self.get();
-  resp::append_command(stream.commands, {"SUBSCRIBE", self->key('c', self->client_)});
-  resp::append_command(stream.commands, {"DEL", self->key('g', self->client_)});
-  stream.replies = 1;
-  stream.topic = self->key('c', self->client_);
+  if (how.in_cluster) {
+    stream.make_commands = [&made = *self] { return made.listening(); };
+    stream.replies = 1;
+    stream.ready = {
+        &scripts::
+            renew()};  // one per lock: the first may be refused before the server has learnt it
+  } else {
+    stream.topic = self->client_key('c');
+    resp::append_command(stream.commands, {"SUBSCRIBE", stream.topic});
+    resp::append_command(stream.commands, {"DEL", self->client_key('g')});
+    stream.replies = 1;
+  }
   auto opened = connections::start(how);
   if (!opened) return std::move(opened).error();
   self->connections_ = std::move(*opened);
@@ -97,12 +123,39 @@ result<std::unique_ptr<engine>> native::open(const settings& how, const engine_c
   std::vector ready{&scripts::release()};
   // The WAIT behind an enter that is not known would be waited for all the same.
   if (how.wait_replicas > 0) ready.push_back(&scripts::enter());
-  self->connections_->connect(true, stream, ready);
+  // In a cluster a counter is brought up to the clock with every token, because there are many.
+  self->connections_->connect(!how.in_cluster, stream, ready);
+  if (how.in_cluster) return std::unique_ptr<cluster_part>{std::move(self)};
   call soon;
   soon.deadline = std::chrono::steady_clock::now() + 5s;
   if (auto there = self->prove_presence({}, {soon, true}).run(); !there)
     return std::move(there).error();
-  return std::unique_ptr<engine>{std::move(self)};
+  return std::unique_ptr<cluster_part>{std::move(self)};
+}
+
+// Messages of one slot come over the bus of the cluster to all nodes; so there is a channel for each tag, and we listen
+// to it where its slot is.
+std::string native::listening() const {
+  const std::lock_guard lock{tags_guard_};
+  std::string out;
+  if (!tags_.empty()) {
+    resp::append_head(out, tags_.size() + 1);
+    resp::append_word(out, "SUBSCRIBE");
+  }
+  for (const auto tag : tags_)
+    resp::append_word(out, fmt::format("{}{}c:{}", how_.prefix, tag_text(tag), client_));
+  resp::append_command(out, {"PING"});  // its answer says that all of them are listened to
+  return out;
+}
+
+// The connection that listens begins anew, with other channels.
+void native::serve(std::vector<unsigned> tags) {
+  {
+    const std::lock_guard lock{tags_guard_};
+    if (tags_ == tags) return;
+    tags_ = std::move(tags);
+  }
+  connections_->stream().drop({errc::unavailable, "the shard has other slots now"});
 }
 
 // First the watches: they would look again over connections that go.
@@ -150,9 +203,13 @@ error native::not_replicated(const answer& got, std::string_view name) const {
 
 operation<entered> native::undo(const request& ask, error why, invocation how) {
   auto what = leave_command(ask.name, ask.owner, false);
-  const auto gone = co_await connections_->ask(connections_->of(ask.name), what, ask.name, how);
+  auto& over = connections_->of(ask.name);
+  const auto master = connections_->master();
+  const auto gone = co_await connections_->ask(over, what, ask.name, how);
+  if (gone) connections_->note_end(master, over, std::move(what));
   if (!gone) co_return error{errc::outcome_unknown, gone.error().message()};
-  co_return why;
+  // This leave may be said again to the next master (lately_ended), so nobody may be this owner from now on.
+  co_return taken_back{why.code(), why.message()};
 }
 
 // Not with wait_replicas: then each goes its own way, one after the other.
@@ -208,8 +265,9 @@ operation<entered> native::do_settle(const request& ask, invocation how) {
 progress native::read_push(const std::optional<pushed_grant>& news, const ticket& place) const {
   progress out;
   // With wait_replicas a grant by message is not yet a grant: asking again makes it one, or not. Neither is one of
-  // which we cannot say when it began.
-  if (!news || how_.wait_replicas > 0 || news->from == steady_time{}) return out;
+  // which we cannot say when it began; nor one in a cluster, whose nodes pass messages on: while a slot moves we may
+  // hear it over a node that is not the one which counted no listener, and therefore has not let us in.
+  if (!news || how_.wait_replicas > 0 || how_.in_cluster || news->from == steady_time{}) return out;
   out.is_granted = true;
   out.granted = make_grant(place.name, place.owner, news->mode, news->weight, news->token,
                            news->from, news->ttl, news->session);
@@ -233,7 +291,10 @@ void native::start_await(const ticket& place, const call& limits,
 
 operation<void> native::do_leave(const ticket& place, invocation how) {
   auto what = leave_command(place.name, place.owner, place.replacing);
-  const auto got = co_await connections_->ask(connections_->of(place.name), what, place.name, how);
+  auto& over = connections_->of(place.name);
+  const auto master = connections_->master();
+  const auto got = co_await connections_->ask(over, what, place.name, how);
+  if (got) connections_->note_end(master, over, std::move(what));
   co_return read_left(got, place);
 }
 
@@ -243,16 +304,18 @@ operation<void> native::do_leave(const ticket& place, invocation how) {
 // connection, and do_enter_all() looks at how many there are.
 operation<void> native::do_release(const grant& held, invocation how) {
   auto what = release_command(held.name, held.owner);
+  auto& over = connections_->of(held.name);
+  const auto master = connections_->master();
   if (!how.blocks) releases_sent_.fetch_add(1, std::memory_order_relaxed);
-  const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how,
-                                              connections::sends::now);
+  const auto got = co_await connections_->ask(over, what, held.name, how, connections::sends::now);
   if (!how.blocks) releases_sent_.fetch_sub(1, std::memory_order_relaxed);
+  if (got) connections_->note_end(master, over, std::move(what));
   co_return read_released(got, held);
 }
 
 operation<grant> native::do_downgrade(const grant& held, lock_mode to, invocation how) {
   command what{scripts::downgrade(), 2, 3};
-  what << key('l', held.name) << how_.prefix + "t" << owner_text(held.owner)
+  what << key('l', held.name) << token_key(held.name) << owner_text(held.owner)
        << std::string(1, letter_of(to)) << std::to_string(weight_of(to));
   const auto sent = send_now();
   const auto got = co_await connections_->ask(connections_->of(held.name), what, held.name, how);
@@ -323,6 +386,8 @@ void native::on_message(std::string_view text) {
 void native::on_up(std::uint64_t generation) noexcept {
   message_session_ = generation;
   belief_.begin(generation);
+  // Waiters that asked while no connection listened may have been let in, or passed over, without a word.
+  waits_->look_again_all();
 }
 
 // Messages may be lost from now on until we listen again, so no waiter relies on them: all look for themselves.

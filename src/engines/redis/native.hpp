@@ -9,7 +9,7 @@
 // listens: connections do not come back to life, so we were listening at least until that command was sent. It counts
 // for grants that the store made, or was asked about, while that connection was there (session_belief.hpp): between two
 // connections the store may have given them away. So a connection that listens is a session as in engine.hpp, and its
-// heartbeat is one TIME and one DEL.
+// heartbeat is one TIME and one DEL (with Sentinel, see presence_command).
 //
 // The clock of the server. A grant by message counts from the instant at which the releaser's script ran. The message
 // says when that was by the server's clock, and answered commands tell how that clock relates to ours: not later than
@@ -20,8 +20,8 @@
 #pragma once
 
 #include "engines/common/modes.hpp"
-#include "engines/common/remote_engine.hpp"
 #include "engines/common/session_belief.hpp"
+#include "engines/redis/cluster_part.hpp"
 #include "engines/redis/connections.hpp"
 #include "engines/redis/late_requests.hpp"
 #include "engines/redis/waits.hpp"
@@ -40,14 +40,18 @@ inline lock_mode mode_in(std::string_view letter) {
 }
 std::optional<owner_id> parse_owner(std::string_view text);
 
-class native final : public remote_engine, private net::channel_listener {
+class native final : public cluster_part, private net::channel_listener {
  public:
-  static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
+  // Of a shard: returns at once, and connects when it is needed.
+  static result<std::unique_ptr<cluster_part>> open(const settings& how,
+                                                    const engine_config& config);
   ~native() override;
 
   const capabilities& caps() const noexcept override { return caps_; }
   result<std::vector<finding>> diagnose(const call& limits) override;
   bool contended(const grant&) const noexcept override { return true; }
+  void serve(std::vector<unsigned> tags) override;
+  void leave_server(std::string_view why) override { connections_->leave(why); }
 
   void start_await(const ticket& place, const call& limits,
                    completion<progress>& done) noexcept override;
@@ -79,6 +83,10 @@ class native final : public remote_engine, private net::channel_listener {
 
   // Requests, and how their answers are read (native_wire.cpp).
   std::string key(char kind, std::string_view name) const;
+  std::string token_key(std::string_view name) const;
+  // Of this client: in a cluster in a slot that the server has.
+  std::string client_key(char kind) const;
+  std::string listening() const;
   std::string owner_text(const owner_id& owner) const;
   std::string meta(std::string_view label) const;
   command enter_command(const request& ask) const;
@@ -110,8 +118,12 @@ class native final : public remote_engine, private net::channel_listener {
 
   // Presence (native_renew.cpp).
   command presence_command() const;
+  // What replicas must confirm, behind the rest: so many answers more. `renews`: grants are renewed before it.
+  std::size_t confirmations(bool renews) const;
+  void confirm(command& what, bool renews) const;
+  result<void> check_mastership(const answer& got, bool renews, std::string_view for_lock) const;
   bool is_present(steady_time now) const;
-  result<void> note_presence(const result<answer>& got, steady_time sent,
+  result<void> note_presence(const result<answer>& got, steady_time sent, bool renews,
                              std::string_view for_lock = {});
   // Asks for it unless has_presence(). When it fails, what it was for was not sent.
   operation<void> prove_presence(std::string_view for_lock, invocation how);
@@ -127,6 +139,7 @@ class native final : public remote_engine, private net::channel_listener {
   error not_replicated(const answer& got, std::string_view name) const;
   progress read_push(const std::optional<pushed_grant>& news, const ticket& place) const;
   static waits::judge news_for(const ticket& place);
+  operation<std::vector<std::string>> names_of(char kind, std::string_view prefix, invocation how);
   operation<void> inspect_some(std::span<const std::string> names, std::vector<lock_info>& out,
                                invocation how);
   operation<void> read_counters(std::span<const std::string> names, std::vector<counter_info>& out,
@@ -140,7 +153,9 @@ class native final : public remote_engine, private net::channel_listener {
   const settings how_;
   const class clock& clock_;
   engine_listener& listener_;
-  const std::string client_;        // 32 hex digits
+  const std::string client_;  // 32 hex digits
+  mutable std::mutex tags_guard_;
+  std::vector<unsigned> tags_;      // in a cluster: of this shard
   const std::string host_and_pid_;  // "HOST PID "
   capabilities caps_;
   session_belief belief_;                       // a session is a connection that listens

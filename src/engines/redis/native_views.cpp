@@ -3,6 +3,8 @@
 #include "engines/redis/diagnose.hpp"
 #include "engines/redis/native.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -22,7 +24,7 @@ std::string topic_of(watch_kind kind, std::string_view name) {
 
 command native::inspect_command(std::string_view name) const {
   command what{scripts::inspect(), 2, 0};
-  what << key('l', name) << how_.prefix + "t";
+  what << key('l', name) << token_key(name);
   return what;
 }
 
@@ -41,10 +43,25 @@ result<lock_info> native::read_inspected(const result<answer>& got, std::string_
   return free;
 }
 
+// In a cluster there is a tag between the prefix and the kind, and the names of one shard have several.
+operation<std::vector<std::string>> native::names_of(char kind, std::string_view prefix,
+                                                     invocation how) {
+  if (!how_.in_cluster) {
+    const auto head = key(kind, {});
+    co_return co_await connections_->scan(head, prefix, how);
+  }
+  auto pattern = fmt::format("{}{{*}}{}:{}*", connections::as_pattern(how_.prefix), kind,
+                             connections::as_pattern(prefix));
+  auto keys = co_await connections_->keys_like(std::move(pattern), how);
+  if (!keys) co_return std::move(keys).error();
+  for (auto& found : *keys) found.erase(0, found.find('}', how_.prefix.size()) + 3);
+  std::ranges::sort(*keys);
+  co_return std::move(keys);
+}
+
 operation<std::vector<lock_info>> native::do_list(std::string_view prefix, std::size_t limit,
                                                   invocation how) {
-  const auto head = key('l', {});
-  auto names = co_await connections_->scan(head, prefix, how);
+  auto names = co_await names_of('l', prefix, how);
   if (!names) co_return std::move(names).error();
   std::vector<lock_info> out;
   std::size_t length = 1;  // the first alone: so the server knows the script
@@ -74,8 +91,7 @@ operation<void> native::inspect_some(std::span<const std::string> names,
 
 operation<std::vector<counter_info>> native::do_list_counters(std::string_view prefix,
                                                               std::size_t limit, invocation how) {
-  const auto head = key('n', {});
-  auto names = co_await connections_->scan(head, prefix, how);
+  auto names = co_await names_of('n', prefix, how);
   if (!names) co_return std::move(names).error();
   std::vector<counter_info> out;
   for (auto left = std::span<const std::string>{*names}; !left.empty() && out.size() < limit;) {
@@ -112,7 +128,7 @@ operation<void> native::read_counters(std::span<const std::string> names,
 
 operation<std::size_t> native::do_revoke(std::string_view name, invocation how) {
   command what{scripts::revoke(), 2, 0};
-  what << key('l', name) << how_.prefix + "t";
+  what << key('l', name) << token_key(name);
   const auto got = co_await connections_->ask(connections_->of(name), what, name, how);
   if (!got) co_return got.error();
   co_return static_cast<std::size_t>(got->values.front().integer);

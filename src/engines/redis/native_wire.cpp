@@ -1,6 +1,7 @@
 // The native layout's requests, and how their answers are read.
 #include "engines/common/sentences.hpp"
 #include "engines/redis/native.hpp"
+#include "engines/redis/slots.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -58,9 +59,24 @@ std::optional<owner_id> parse_owner(std::string_view text) {
 
 std::string native::key(char kind, std::string_view name) const {
   std::string out;
-  out.reserve(how_.prefix.size() + 2 + name.size());
-  out.append(how_.prefix).append(1, kind).append(1, ':').append(name);
-  return out;
+  out.reserve(how_.prefix.size() + 8 + name.size());
+  out.append(how_.prefix);
+  if (how_.in_cluster) out.append(tag_text(tag_of(name)));
+  return out.append(1, kind).append(1, ':').append(name);
+}
+
+std::string native::token_key(std::string_view name) const {
+  if (!how_.in_cluster) return how_.prefix + "t";
+  return fmt::format("{}{}t", how_.prefix, tag_text(tag_of(name)));
+}
+
+std::string native::client_key(char kind) const {
+  std::string tag;
+  if (how_.in_cluster) {
+    const std::lock_guard lock{tags_guard_};
+    tag = tag_text(tags_.empty() ? 0 : tags_.front());
+  }
+  return fmt::format("{}{}{}:{}", how_.prefix, tag, kind, client_);
 }
 
 std::string native::owner_text(const owner_id& owner) const {
@@ -86,7 +102,7 @@ std::string native::meta(std::string_view label) const {
 
 command native::enter_command(const request& ask) const {
   command out{scripts::enter(), 2, 4};
-  out << key('l', ask.name) << how_.prefix + "t" << owner_text(ask.owner) << in_ms(ask.ttl)
+  out << key('l', ask.name) << token_key(ask.name) << owner_text(ask.owner) << in_ms(ask.ttl)
       << meta(ask.label);
   if (ask.mode == lock_mode::exclusive && ask.order == queue_order::fifo && ask.priority == 0 &&
       ask.wait && ask.replaces == nullptr) {
@@ -105,7 +121,7 @@ command native::enter_command(const request& ask) const {
 
 command native::settle_command(const request& ask) const {
   command out{scripts::settle(), 2, 2};
-  out << key('l', ask.name) << how_.prefix + "t" << owner_text(ask.owner)
+  out << key('l', ask.name) << token_key(ask.name) << owner_text(ask.owner)
       << late_requests::mark_kept.count();
   return out;
 }
@@ -114,14 +130,14 @@ command native::settle_command(const request& ask) const {
 command native::release_command(std::string_view name, const owner_id& owner) const {
   const bool in_doubt = late_requests_.has(owner);
   command out{scripts::release(), 2, in_doubt ? 2U : 1U};
-  out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' ';
+  out << key('l', name) << token_key(name) << 'x' + owner_text(owner) + ' ';
   if (in_doubt) out << late_requests::mark_kept.count();
   return out;
 }
 
 command native::leave_command(std::string_view name, const owner_id& owner, bool place_only) const {
   command out{scripts::leave(), 2, 3};
-  out << key('l', name) << how_.prefix + "t" << 'x' + owner_text(owner) + ' '
+  out << key('l', name) << token_key(name) << 'x' + owner_text(owner) + ' '
       << (late_requests_.has(owner) ? std::to_string(late_requests::mark_kept.count()) : "")
       << (place_only ? "1" : "0");
   return out;
@@ -129,7 +145,7 @@ command native::leave_command(std::string_view name, const owner_id& owner, bool
 
 command native::enter_all_command(std::span<const request> asks) const {
   command out{scripts::enter_all(), asks.size() + 1, 2 * asks.size() + 1};
-  out << how_.prefix + "t";
+  out << token_key(asks.front().name);
   for (const auto& ask : asks) out << key('l', ask.name);
   out << in_ms(asks.front().ttl);
   for (const auto& ask : asks) out << owner_text(ask.owner) << meta(ask.label);
@@ -140,7 +156,7 @@ command native::count_command(const counter_request& ask) const {
   constexpr std::array<std::string_view, 6> ops{"read", "create",           "store",
                                                 "add",  "compare_exchange", "erase"};
   command out{scripts::count(), 3, 4};
-  out << key('n', ask.name) << how_.prefix + "t" << key('p', ask.name)
+  out << key('n', ask.name) << token_key(ask.name) << key('p', ask.name)
       << ops[static_cast<std::size_t>(ask.op)] << ask.operand << ask.expected << in_ms(ask.keep);
   return out;
 }
@@ -148,7 +164,7 @@ command native::count_command(const counter_request& ask) const {
 command native::observe_command(watch_kind kind, std::string_view name) const {
   const bool counts = kind == watch_kind::counter;
   command out{scripts::observe(), counts ? 3U : 2U, 1};
-  out << key(counts ? 'n' : 'l', name) << how_.prefix + "t";
+  out << key(counts ? 'n' : 'l', name) << token_key(name);
   if (counts) out << key('p', name);
   out << client_;
   return out;
@@ -159,7 +175,7 @@ command native::observe_command(watch_kind kind, std::string_view name) const {
 // An error reply to the request itself, where error replies are kept.
 result<answer> native::unless_refused(result<answer> got, std::string_view name) const {
   if (got && got->values.front().is_error())
-    return reply_error(got->values.front().text, name, how_.url);
+    return connections_->refusal(got->values.front().text, name);
   return got;
 }
 

@@ -29,6 +29,7 @@ capabilities describe(const settings& how, capabilities caps) {
       "While the server keeps its data and its clock neither jumps nor runs more than 1 % apart "
       "from ours. A server that loses data (restart without persistence, eviction, fail-over to a "
       "replica that lagged) may grant a lock twice.";
+  caps.exclusion += failover_words(how);
   caps.token_scope =
       "Strictly rising per name, as RFencedLock's: while the server keeps the key "
       "redisson_lock_token:{name}. Java programs that take the lock as a plain RLock get none; "
@@ -52,7 +53,7 @@ capabilities describe(const settings& how, capabilities caps) {
       "given up and is delivered within ten minutes has no effect; one that a proxy delivers still "
       "later may take it for the length of its ttl. There is no place for labels, so the value of "
       "an "
-      "election's leader is empty. Redis Cluster is not supported.";
+      "election's leader is empty.";
   return caps;
 }
 
@@ -69,13 +70,14 @@ redisson::redisson(const settings& how, const engine_config& config)
       client_(config.client),
       uuid_(uuid_of(config.client)) {}
 
-result<std::unique_ptr<engine>> redisson::open(const settings& how, const engine_config& config) {
+result<std::unique_ptr<cluster_part>> redisson::open(const settings& how,
+                                                     const engine_config& config) {
   std::unique_ptr<redisson> self{new redisson{how, config}};
   const auto prepare = [&made = *self] {
     made.subscriptions_ = std::make_unique<subscriptions>(*made.connections_, *made.waits_);
   };
   if (auto there = self->connect(prepare); !there) return std::move(there).error();
-  return std::unique_ptr<engine>{std::move(self)};
+  return std::unique_ptr<cluster_part>{std::move(self)};
 }
 
 redisson::~redisson() {

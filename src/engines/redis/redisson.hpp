@@ -23,7 +23,8 @@ namespace holdfast::engines::redis {
 
 class redisson final : public compat_layout {
  public:
-  static result<std::unique_ptr<engine>> open(const settings& how, const engine_config& config);
+  static result<std::unique_ptr<cluster_part>> open(const settings& how,
+                                                    const engine_config& config);
   ~redisson() override;
 
   void start_await(const ticket& place, const call& limits,
@@ -44,7 +45,6 @@ class redisson final : public compat_layout {
   enum class topic : std::uint8_t { lock, semaphore, latch };
   // "prefix:{NAME}" and "{NAME}:suffix", or without braces where NAME has one.
   std::string before(std::string_view prefix, std::string_view name) const;
-  std::string after(std::string_view name, std::string_view suffix) const;
   static constexpr std::string_view count_suffix = "holdfast_count";
   std::string count_mark(std::string_view name) const { return after(name, count_suffix); }
   std::string token_key(std::string_view name) const { return before("redisson_lock_token", name); }
@@ -60,6 +60,7 @@ class redisson final : public compat_layout {
   command settle_command(const request& ask) const override;
   command release_command(const grant& held) const override;
   std::vector<const script*> release_scripts() const override;
+  bool names_owner(const grant& held) const override { return !is_plain(held.mode); }
   std::optional<command> leave_command(const ticket& place) const override;
   command renew_command(std::span<const renewal> batch) const override;
   command inspect_command(std::string_view name) const override;

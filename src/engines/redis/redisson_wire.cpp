@@ -15,7 +15,7 @@ namespace {
 using resp::value;
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t most_at_once = 65'536;
+constexpr std::uint64_t most_permits_at_once = 65'536;
 
 // "UUID:NUMBER", ours or Redisson's.
 std::optional<owner_id> read_lock_owner(std::string_view text) {
@@ -63,12 +63,6 @@ std::string redisson::before(std::string_view prefix, std::string_view name) con
                                              : fmt::format("{}:{}", prefix, full);
 }
 
-std::string redisson::after(std::string_view name, std::string_view suffix) const {
-  const auto full = key(name);
-  return full.find('{') == std::string::npos ? fmt::format("{{{}}}:{}", full, suffix)
-                                             : fmt::format("{}:{}", full, suffix);
-}
-
 std::string redisson::channel_of(topic what, std::string_view name) const {
   switch (what) {
     case topic::semaphore:
@@ -99,11 +93,12 @@ result<void> redisson::check(const request& ask) const {
   if (ask.mode == lock_mode::exclusive && ask.replaces == nullptr) return {};
   if (ask.mode != lock_mode::permits)
     return unsupported(ask.name, fmt::format("locks of the mode {}", to_string(ask.mode)));
-  if (ask.weight <= most_at_once) return {};
-  return not_done{errc::misconfigured,
-                  fmt::format("Semaphore {} on {}: the layout redisson gives at most {} permits at "
-                              "once, not {}.",
-                              support::quoted(ask.name), how_.url, most_at_once, ask.weight)};
+  if (ask.weight <= most_permits_at_once) return {};
+  return not_done{
+      errc::misconfigured,
+      fmt::format("Semaphore {} on {}: the layout redisson gives at most {} permits at "
+                  "once, not {}.",
+                  support::quoted(ask.name), how_.url, most_permits_at_once, ask.weight)};
 }
 
 command redisson::enter_command(const request& ask) const {

@@ -15,6 +15,7 @@
 //   hf:p:NAME  hash   CLIENT -> until when (server, ms) it wants to hear of its changes
 //   hf:t       the last token given; never behind the server's clock in microseconds when a connection begins
 //   hf:x:OWNER   given up while a request of it may still be on its way: that finds this, and has no effect
+//   hf:a:CLIENT  written to see whether replicas follow (Sentinel with wait_replicas); means nothing
 //   hf:g:CLIENT  since when (server, ms) a waiter has found that client's connection gone
 //   hf:c:CLIENT  not a key but the channel to which a client listens
 //

@@ -24,11 +24,16 @@ local patience = 15000
 local capacity, version, used, touched, granted = nil, '0', 0, false, false
 local text = function(n) return string.format('%.0f', n) end
 
+-- In a cluster there is a counter for each tag, {42}, and none is brought up to the clock when a connection begins: so
+-- every token is.
+local is_tagged = string.sub(T, -2) == '}t'
+local least = is_tagged and us or 1e15
+
 -- draw() as the first write of a path that needs memory; the number is used by the next grant.
 local spare
 local function draw()
   local t = call('INCR', T)
-  if t < 1e15 then t = us; call('SET', T, text(us)) end
+  if t < least then t = us; call('SET', T, text(us)) end
   spare = text(t)
 end
 local function next_token()
@@ -39,7 +44,8 @@ local function next_token()
 end
 
 -- A server that has no memory left judges a script by its first write, and refuses no DEL.
-local function without_memory() call('DEL', P .. 'x:') end
+-- While a slot moves, a key that is not there is refused.
+local function without_memory() redis.pcall('DEL', P .. 'x:') end
 
 local function publish(owner, message)
   return call('PUBLISH', P .. 'c:' .. string.sub(owner, 1, 32), message)
@@ -94,7 +100,8 @@ end
 
 -- A client listens to its channel for as long as its process lives. The first waiter that finds no listener writes down
 -- when; a waiter that finds the same a grace later may drop it. A client that comes back removes the note (see the
--- greeting).
+-- greeting); in a cluster, where it would have to do so for every tag, the next waiter does, and the note does not live
+-- long.
 local found = {}
 local function is_gone(owner, grace)
   if grace == 0 then return false end
@@ -106,8 +113,10 @@ local function is_gone(owner, grace)
       if since then
         found[client] = now - tonumber(since) >= grace
       else
-        call('SET', P .. 'g:' .. client, text(now), 'PX', text(grace * 10))
+        call('SET', P .. 'g:' .. client, text(now), 'PX', text(is_tagged and grace + 5000 or grace * 10))
       end
+    elseif is_tagged then
+      call('DEL', P .. 'g:' .. client)
     end
   end
   return found[client]

@@ -13,6 +13,14 @@ if redis.call('EXISTS', string.sub(KEYS[2], 1, -2) .. 'x:' .. ARGV[1]) == 1 then
   return redis.error_reply('HFOVER given up')
 end
 local token = redis.pcall('INCR', KEYS[2])
+if string.sub(KEYS[2], -2) == '}t' and type(token) == 'number' then  -- as in the library: of a cluster
+  local c = redis.call('TIME')
+  local us = c[1] * 1000000 + c[2]
+  if token < us then
+    token = us
+    redis.call('SET', KEYS[2], string.format('%.0f', us))
+  end
+end
 if type(token) == 'number' and token > 1e15 and string.byte(ARGV[4]) == 120 and redis.call('SET', KEYS[1],
     string.format('x%s %.0f %s %s', ARGV[1], token, ARGV[2], ARGV[3]), 'NX', 'PX', ARGV[2]) then
   return token
@@ -111,9 +119,9 @@ for i = 2, #ARGV, 2 do
   end
 end
 local tokens = {redis.call('INCR', KEYS[1])}
-if tokens[1] < 1e15 then
+if tokens[1] < 1e15 or string.sub(KEYS[1], -2) == '}t' then
   local c = redis.call('TIME')
-  tokens[1] = c[1] * 1000000 + c[2]
+  tokens[1] = math.max(tokens[1], c[1] * 1000000 + c[2])
   redis.call('SET', KEYS[1], string.format('%.0f', tokens[1]))
 end
 for i = 2, #KEYS do if redis.call('EXISTS', KEYS[i]) == 1 then return {} end end
@@ -209,10 +217,10 @@ local function renew_member(L, owner, ttl)
   local E = P .. 'e:' .. name
   local ends = call('ZSCORE', E, owner)
   if not ends or tonumber(ends) <= now or call('HEXISTS', P .. 'h:' .. name, owner) == 0 then return '0' end
-  call('DEL', P .. 'x:')
+  redis.pcall('DEL', P .. 'x:')
   call('ZADD', E, string.format('%.0f', now + tonumber(ttl)), owner)
   if call('PTTL', L) < tonumber(ttl) then
-    for _, kind in ipairs({'l:', 'h:', 'e:', 'q:', 'w:', 'o:'}) do call('PEXPIRE', P .. kind .. name, ttl) end
+    for _, kind in ipairs({'l:', 'h:', 'e:', 'q:', 'w:', 'o:'}) do redis.pcall('PEXPIRE', P .. kind .. name, ttl) end
   end
   return '1'
 end

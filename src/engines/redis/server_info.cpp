@@ -1,5 +1,7 @@
 #include "engines/redis/server_info.hpp"
 
+#include "engines/redis/slots.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -67,16 +69,24 @@ constexpr std::array<std::string_view, 11> setnx_needs{
 
 constexpr std::array<std::string_view, 3> any_needs{"EVALSHA x 0", "TIME", "PING"};
 
+// As the keys begin.
+std::string prefix_of(const settings& how) {
+  const bool is_tagged = how.is_cluster() && how.layout == "native";
+  return is_tagged ? how.prefix + std::string{tag_text(0)} : how.prefix;
+}
+
 words needs_of(const settings& how) {
   words out;
   if (how.layout == "native") {
     out.assign(native_needs.begin(), native_needs.end());
-  } else if (how.layout != "redisson" && !how.prefix.empty()) {
+  } else if (how.layout != "redisson" && how.layout != "redlock" && !how.prefix.empty()) {
     out.assign(setnx_needs.begin(), setnx_needs.end());
   } else {
     out.assign(any_needs.begin(), any_needs.end());
   }
   if (how.wait_replicas > 0) out.emplace_back("WAIT 1 1");
+  if (how.has_sentinels() || how.is_cluster()) out.emplace_back("ROLE");
+  if (how.is_cluster()) out.emplace_back("CLUSTER NODES");
   if (how.db != 0) out.emplace_back("SELECT 1");
   return out;
 }
@@ -184,7 +194,7 @@ void read_rights(std::string_view digits, const words& needs, const std::string&
 result<void> ask_for_settings(connections& server, const settings& how, const call& limits,
                               server_info& into) {
   const auto needs = needs_of(how);
-  words rights{"EVAL", std::string{rights_script}, "0", how.prefix};
+  words rights{"EVAL", std::string{rights_script}, "0", prefix_of(how)};
   rights.insert(rights.end(), needs.begin(), needs.end());
   rights.emplace_back(far_too_much);
 
@@ -203,7 +213,7 @@ result<void> ask_for_settings(connections& server, const settings& how, const ca
   into.user = how.user.empty() ? "default" : how.user;
   if (!all[1].is_error()) into.user = all[1].text;
   if (!all[2].is_error()) into.is_default_open = is_open(all[2]);
-  if (!all[3].is_error()) read_rights(all[3].text, needs, how.prefix, into);
+  if (!all[3].is_error()) read_rights(all[3].text, needs, prefix_of(how), into);
   for (std::size_t i = 4; i < all.size(); ++i)
     if (all[i].items.size() == 2) into.config.emplace(all[i].items[0].text, all[i].items[1].text);
   return {};

@@ -32,7 +32,6 @@ bool read_digits(std::string_view text, std::uint64_t& into) {
 }
 
 capabilities describe(const recipe& by, const settings& how, capabilities caps) {
-  caps.engine = "redis, layout " + how.layout;
   caps.wakeup = wakeup_kind::poll;
   caps.token = token_origin::server_time;
   caps.token_scope =
@@ -40,7 +39,13 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
       "(kept for a minute at holdfast-token): strictly rising over all names, also after a restart "
       "without data, as long as that clock does not step back by more than that. Other programs "
       "that take the lock get none.";
+  if (how.is_cluster())
+    caps.token_scope =
+        "As on one server, for each name by itself: the clock of the node in microseconds when the "
+        "lock was taken, or one more than the last token, which is kept for a minute. Other "
+        "programs that take the lock get none.";
   by.describe(caps);
+  caps.exclusion += failover_words(how);
   caps.limits +=
       " The value of the key is the owner and its token; there is no place for labels, so the "
       "value "
@@ -54,11 +59,11 @@ capabilities describe(const recipe& by, const settings& how, capabilities caps) 
 setnx::setnx(const recipe& by, const settings& how, const engine_config& config)
     : compat_layout(how, config, describe(by, how, common_caps(how))), by_(by) {}
 
-result<std::unique_ptr<engine>> setnx::open(const recipe& by, const settings& how,
-                                            const engine_config& config) {
+result<std::unique_ptr<cluster_part>> setnx::open(const recipe& by, const settings& how,
+                                                  const engine_config& config) {
   std::unique_ptr<setnx> self{new setnx{by, how, config}};
   if (auto there = self->connect(); !there) return std::move(there).error();
-  return std::unique_ptr<engine>{std::move(self)};
+  return std::unique_ptr<cluster_part>{std::move(self)};
 }
 
 // ---- requests
@@ -115,8 +120,8 @@ command setnx::owner_command(const script& what, std::string_view name,
 
 command setnx::enter_command(const request& ask) const {
   command out{by_.enter, 3, 3};
-  out << key(ask.name) << key(token_counter) << mark_key(ask.name, ask.owner) << wall_ms()
-      << owner_text(ask.owner) << rounded(ask.ttl);
+  out << key(ask.name) << (how_.in_cluster ? after(ask.name, token_counter) : key(token_counter))
+      << mark_key(ask.name, ask.owner) << wall_ms() << owner_text(ask.owner) << rounded(ask.ttl);
   return out;
 }
 

@@ -12,8 +12,8 @@ namespace holdfast::engines::redis {
 
 class setnx final : public compat_layout {
  public:
-  static result<std::unique_ptr<engine>> open(const recipe& by, const settings& how,
-                                              const engine_config& config);
+  static result<std::unique_ptr<cluster_part>> open(const recipe& by, const settings& how,
+                                                    const engine_config& config);
   ~setnx() override { disconnect(); }
 
   void start_await(const ticket& place, const call& limits,

@@ -181,7 +181,7 @@ constexpr std::string_view polling =
     "Waiters are not told of a release: they ask every 5 to 50 ms, in no order, and leave nothing "
     "in the store. Dead holders are noticed after their ttl. A request that was given up and is "
     "delivered within ten minutes has no effect; one that a proxy delivers still later may take "
-    "the lock for the length of its ttl. Redis Cluster is not supported.";
+    "the lock for the length of its ttl.";
 
 void describe_setnx(capabilities& caps) {
   caps.exclusion = usual_exclusion;

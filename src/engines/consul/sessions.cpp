@@ -1,0 +1,258 @@
+#include "engines/consul/sessions.hpp"
+
+#include "engines/consul/errors.hpp"
+#include "engines/consul/lock_state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace holdfast::engines::consul {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string in_milliseconds(nanoseconds length) {
+  return fmt::format("{}ms", std::chrono::duration_cast<std::chrono::milliseconds>(length).count());
+}
+
+question put(std::string path, std::string body = {}, bool repeatable = true) {
+  return {question::verb::put, std::move(path), std::move(body), repeatable};
+}
+
+}  // namespace
+
+sessions::sessions(agent& with, const class clock& time, std::string label, on_end ended,
+                   on_further_end further_ended)
+    : agent_(with),
+      clock_(time),
+      label_(std::move(label)),
+      ended_(std::move(ended)),
+      further_ended_(std::move(further_ended)) {}
+
+std::optional<session_view> sessions::current() const {
+  const std::lock_guard lock{guard_};
+  return current_;
+}
+
+// Without checks of a node's health: those would end a session at once, before its ttl has passed and we know of it.
+operation<std::string> sessions::create(invocation how) {
+  const auto& with = agent_.how();
+  const auto body = fmt::format(
+      R"({{"Name":{},"TTL":"{}s","LockDelay":"{}","Behavior":"{}","NodeChecks":[],"Checks":[]}})",
+      json_text(label_), with.session.count(), in_milliseconds(with.lock_delay),
+      with.keys_are_deleted ? "delete" : "release");
+  const auto ask = put("/v1/session/create", body);  // a second one ends by itself
+  auto said = co_await agent_.ask(ask, how);
+  if (!said.got) co_return std::move(said.got).error();
+  if (said.got->status != 200) co_return status_error(*said.got, {}, with.url);
+  auto id = read_session_id(said.got->body);
+  if (!id) co_return unexpected_answer({}, with.url);
+  co_return std::move(*id);
+}
+
+operation<session_view> sessions::ensure(invocation how) {
+  if (auto now = current()) co_return std::move(*now);
+  session_view out;
+  out.proven = clock_.now();
+  auto made = co_await create(how);
+  if (!made) co_return std::move(made).error();
+  out.id = std::move(*made);
+  out.epoch_key = epoch_key(agent_.how().root, out.id);
+  transaction mark;
+  mark.lock(out.epoch_key, out.id, "0");
+  for (const auto& key : take_left_keys()) mark.erase(key);
+  const auto ask = put("/v1/txn", mark.body());
+  auto said = co_await agent_.ask(ask, how);
+  auto in = read_txn_reply(std::move(said), mark, {}, agent_.how().url);
+  if (in && !in->done()) in = failed_txn(*in, {}, agent_.how().url);
+  if (!in) {
+    static_cast<void>(co_await destroy(out.id, how));  // else it would live on for twice its ttl
+    co_return std::move(in).error();
+  }
+  out.epoch = in->index_of(out.epoch_key);
+  bool is_first = false;
+  {
+    const std::lock_guard lock{guard_};
+    if (!current_) {
+      out.number = ++last_number_;
+      current_ = out;
+      is_first = true;
+    }
+  }
+  if (is_first) co_return out;
+  // Another verb was faster: this one is not needed.
+  static_cast<void>(co_await destroy(out.id, how));
+  auto now = current();
+  if (!now) co_return error{errc::unavailable, agent_.how().url + ": the session ended meanwhile."};
+  co_return std::move(*now);
+}
+
+// The further ones first: then the proof of the main one is the latest of all.
+operation<session_view> sessions::renew(invocation how) {
+  auto now = current();
+  if (!now) co_return co_await ensure(how);
+  destroy_in_background(take_unused());
+  std::vector<std::string> all;
+  {
+    const std::lock_guard lock{guard_};
+    all = further_;
+  }
+  const auto sent = clock_.now();
+  all.push_back(now->id);
+  for (const auto& id : all) {
+    const auto ask = put("/v1/session/renew/" + id);
+    auto said = co_await agent_.ask(ask, how);
+    if (!said.got) co_return as_reading(std::move(said.got).error());
+    if (said.got->status == 404) {
+      is_gone(id, "the session has ended in the store");
+    } else if (said.got->status != 200) {
+      co_return status_error(*said.got, {}, agent_.how().url);
+    }
+  }
+  {
+    const std::lock_guard lock{guard_};
+    if (current_ && current_->id == now->id) {
+      current_->proven = std::max(current_->proven, sent);
+      co_return session_view{*current_};
+    }
+  }
+  co_return co_await ensure(how);
+}
+
+void sessions::is_gone(const std::string& id, std::string_view why) {
+  std::optional<session_view> gone;
+  std::vector<std::string> along;
+  {
+    const std::lock_guard lock{guard_};
+    if (current_ && current_->id == id) gone = std::exchange(current_, std::nullopt);
+    // With behavior=release its keys stay.
+    if (gone && !agent_.how().keys_are_deleted) left_keys_.push_back(gone->epoch_key);
+    if (!gone && std::erase(further_, id) == 0) return;
+    std::erase_if(used_, [&](const auto& use) { return use.second == id; });
+    // What else its owners had ends as well: their keys are gone.
+    if (gone) {
+      along = std::exchange(further_, {});
+      used_.clear();
+    }
+  }
+  destroy_in_background(along);
+  if (gone) return ended_(*gone, why);
+  further_ended_(id);
+}
+
+void sessions::note_epoch(const std::string& id, std::uint64_t index) {
+  const std::lock_guard lock{guard_};
+  if (current_ && current_->id == id) current_->epoch = std::max(current_->epoch, index);
+}
+
+std::vector<std::string> sessions::take_left_keys() {
+  const std::lock_guard lock{guard_};
+  return std::exchange(left_keys_, {});
+}
+
+// ---- permits
+
+// REQUIRES: guard_ is held.
+bool sessions::take_free(std::string_view name, std::size_t count, std::vector<std::string>& out) {
+  out.clear();
+  if (!current_) return false;
+  const auto uses = used_.equal_range(name);
+  const auto is_used = [&](const std::string& id) {
+    return std::any_of(uses.first, uses.second, [&](const auto& use) { return use.second == id; });
+  };
+  if (!is_used(current_->id)) out.push_back(current_->id);
+  for (const auto& id : further_)
+    if (out.size() < count && !is_used(id)) out.push_back(id);
+  if (out.size() < count) return false;
+  for (const auto& id : out) used_.emplace(name, id);
+  return true;
+}
+
+bool sessions::has_free(std::string_view name, std::size_t count) const {
+  const std::lock_guard lock{guard_};
+  if (!current_) return count <= 1;
+  const auto [first, last] = used_.equal_range(name);
+  const auto used = static_cast<std::size_t>(std::distance(first, last));
+  return used + count <= 1 + further_.size();
+}
+
+bool sessions::is_ours(std::string_view id) const {
+  const std::lock_guard lock{guard_};
+  return (current_ && current_->id == id) || std::ranges::find(further_, id) != further_.end();
+}
+
+// Those that were in use neither now nor at the renewal before: each costs a request at every renewal.
+std::vector<std::string> sessions::take_unused() {
+  const std::lock_guard lock{guard_};
+  std::vector<std::string> unused, out;
+  for (const auto& id : further_)
+    if (std::ranges::find(used_, id, [](const auto& use) { return use.second; }) == used_.end())
+      unused.push_back(id);
+  for (const auto& id : unused)
+    if (std::ranges::find(unused_, id) != unused_.end()) out.push_back(id);
+  for (const auto& id : out) std::erase(further_, id);
+  unused_ = std::move(unused);
+  return out;
+}
+
+void sessions::destroy_in_background(const std::vector<std::string>& ids) {
+  constexpr nanoseconds patience = 5s;  // else it ends by itself
+  for (const auto& id : ids)
+    agent_.ask_in_background(put("/v1/session/destroy/" + id), patience, [](const answer&) {});
+}
+
+operation<std::vector<std::string>> sessions::reserve(std::string_view name, std::size_t count,
+                                                      invocation how) {
+  std::vector<std::string> out;
+  for (;;) {
+    {
+      const std::lock_guard lock{guard_};
+      if (take_free(name, count, out)) co_return std::move(out);
+      if (!current_)
+        co_return error{errc::unavailable, agent_.how().url + ": the session ended meanwhile."};
+    }
+    auto made = co_await create(how);
+    if (!made) co_return std::move(made).error();
+    const std::lock_guard lock{guard_};
+    further_.push_back(std::move(*made));
+  }
+}
+
+void sessions::give_back(std::string_view name, const std::vector<std::string>& ids) {
+  const std::lock_guard lock{guard_};
+  for (const auto& id : ids) {
+    const auto [first, last] = used_.equal_range(name);
+    const auto at = std::find_if(first, last, [&](const auto& use) { return use.second == id; });
+    if (at != last) used_.erase(at);
+  }
+}
+
+// ---- the end
+
+operation<void> sessions::destroy(std::string id, invocation how) {
+  const auto ask = put("/v1/session/destroy/" + id);
+  auto said = co_await agent_.ask(ask, how);
+  if (!said.got) co_return std::move(said.got).error();
+  if (said.got->status != 200 && said.got->status != 404)
+    co_return status_error(*said.got, {}, agent_.how().url);
+  co_return result<void>{};
+}
+
+void sessions::destroy_all(const call& limits) noexcept {
+  std::vector<std::string> all;
+  transaction left;
+  {
+    const std::lock_guard lock{guard_};
+    all = std::exchange(further_, {});
+    if (current_) all.push_back(current_->id);
+    if (current_ && !agent_.how().keys_are_deleted) left.erase(current_->epoch_key);
+    current_.reset();
+  }
+  if (left.size() > 0) static_cast<void>(agent_.run(put("/v1/txn", left.body()), limits));
+  for (const auto& id : all) static_cast<void>(destroy(id, {limits, true}).run());
+}
+
+}  // namespace holdfast::engines::consul

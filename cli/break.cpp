@@ -21,8 +21,7 @@ bool confirmed(const client& store, const std::string& name) {
   const auto lock = store.inspect(name).value();
   std::string question;
   for (const auto& holder : lock.holders)
-    question += fmt::format("{} holds it{}{}\n", process_of(holder),
-                            holder.age == unknown_time ? "" : " for " + brief(holder.age),
+    question += fmt::format("{} holds it{}{}\n", process_of(holder), held_for(holder),
                             holder.label.empty() ? "" : fmt::format(" ({})", holder.label));
   // Printed line by line: printable() would take the line ends for control characters.
   for (std::size_t begin = 0; begin < question.size();) {

@@ -208,6 +208,46 @@ std::vector<command> looking() {
   };
 }
 
+std::vector<command> serving() {
+  return {
+      {"serve",
+       "",
+       "serve these locks over HTTP, with a live page",
+       "A lock service for programs in any language: leases that clients renew, locks that are "
+       "held "
+       "as long as a connection or a process lives, and a page in the browser that shows who holds "
+       "what and who waits. Answers on loopback only, unless --keys and --tls-cert are given. Ends "
+       "with SIGTERM: who waits is told to ask again, and leases that clients renew themselves "
+       "stay "
+       "for the next service with the same --state (on file:).",
+       {{"--listen", "HOST:PORT", "where to listen (default 127.0.0.1:7420); port 0 is any"},
+        {"--tls-cert", "FILE", "certificate chain, PEM; with --tls-key"},
+        {"--tls-key", "FILE", "its private key, PEM"},
+        {"--client-ca", "FILE", "clients must show a certificate of this authority, PEM"},
+        {"--keys", "FILE",
+         "who may do what: lines NAME SCOPES NAMES SHA256 as --new-key prints them, mode 0600"},
+        {"--host", "NAMES",
+         "names by which clients call this service, separated by commas; localhost and addresses "
+         "need none"},
+        {"--state", "DIR",
+         "what a service keeps for its successor (default: $STATE_DIRECTORY, else below "
+         "~/.local/state); one service at a time"},
+        {"--config", "FILE", "lines NAME = VALUE, named like these flags; flags count more"},
+        {"--new-key", "NAME", "print a fresh key and its line for --keys, and end"},
+        {"--scopes", "LIST", "of the new key: acquire, inspect, break (default acquire,inspect)"},
+        {"--names", "PATTERN", "of the new key: * or a prefix such as billing/* (default *)"}},
+       {{"holdfast serve", ""},
+        {"curl -X POST 'http://127.0.0.1:7420/lock?name=backup&ttl=30s'",
+         "the lease and the token, one line each"},
+        {"holdfast serve --new-key admin --scopes acquire,inspect,break", ""},
+        {"holdfast serve --store etcd://10.0.0.5 --listen 0.0.0.0:7420 --keys keys --tls-cert "
+         "c.pem "
+         "--tls-key k.pem",
+         "for other machines"}},
+       &serve},
+  };
+}
+
 std::vector<command> tools() {
   return {
       {"schema",
@@ -235,6 +275,43 @@ std::vector<command> tools() {
         json_flag},
        {{"holdfast bench --only processes --waiters 2,8 --seconds 3", ""}},
        &bench},
+      {"flash-sale",
+       "",
+       "sell one stock under every scheme, and see which sell too much",
+       "Many buyers in several processes buy one item after the other of the same stock: each "
+       "reads "
+       "how many there are, thinks for a moment, and writes one fewer. What keeps two of them from "
+       "thinking about the same number is the scheme: no lock, statements of the database, locks "
+       "that people write by hand, and those of this library. The result is counted from the "
+       "buyers' own record and from the stock that is left, never from what a lock says.\n"
+       "With kill, a process is killed while its buyer holds the lock; with pause, it is stopped "
+       "until others have sold, and then goes on to write. Without --stores the schemes that need "
+       "no server are run, with the stock in a file. On servers it works with keys, tables and "
+       "lock "
+       "names of its own that begin with holdfast-sale or holdfast_sale, and removes its stock at "
+       "the end; give it servers that nobody else needs at the moment, as their counters are read. "
+       "Exits with 70 when a scheme failed under what it should bear.",
+       {{"--stores", "URL,...",
+         "the servers, one of each kind: redis, redlock, mysql, zk, etcd, consul; a comma ends an "
+         "address only where the next one begins"},
+        {"--schemes", "NAME,...", "these only, by name or by family (default: all)"},
+        {"--list", "", "list the schemes, and why each is safe or not; sells nothing"},
+        {"--buyers", "N", "so many buyers (default 16)"},
+        {"--processes", "M", "in so many processes (default 4)"},
+        {"--stock", "K", "so many to sell (default 400)"},
+        {"--faults", "LIST", "none, kill, pause: one sale for each (default none)"},
+        {"--think", "DURATION", "what a buyer does between its read and its write (default 500us)"},
+        {"--ttl", "DURATION", "of the locks (default 2s)"},
+        {"--json", "FILE", "write the result as JSON; - is the standard output"},
+        {"--html", "FILE", "write it as one page for a browser; - is the standard output"},
+        {"--lang", "WHAT", "of the sentences on the terminal (default: that of the environment)",
+         "en|zh"}},
+       {{"holdfast flash-sale --faults none,kill,pause", "what needs no server"},
+        {"holdfast flash-sale --stores redis://127.0.0.1,mysql://root@127.0.0.1/test --html "
+         "sale.html",
+         "a page to show around"},
+        {"holdfast flash-sale --list", ""}},
+       &flash_sale},
       {"completion",
        "SHELL",
        "print a completion script for bash, zsh or fish",
@@ -272,7 +349,7 @@ std::vector<command> tools() {
 const std::vector<command>& commands() {
   static const std::vector<command> table = [] {
     std::vector<command> all;
-    for (auto* chapter : {&running, &latches, &looking, &tools})
+    for (auto* chapter : {&running, &latches, &looking, &serving, &tools})
       for (auto& row : chapter()) all.push_back(std::move(row));
     return all;
   }();

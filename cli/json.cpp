@@ -77,6 +77,7 @@ std::string capabilities_json(const std::string& url, const capabilities& caps) 
                   {"listing", caps.listing},
                   {"cross_process", caps.cross_process},
                   {"survives_restart", caps.survives_restart},
+                  {"outlives_client", caps.outlives_client},
                   {"wakeup", word(caps.wakeup)},
                   {"expiry_clock", word(caps.clock)},
                   {"token_origin", word(caps.token)},

@@ -57,7 +57,7 @@ std::string in_words(const lock_info& lock) {
   const auto others = lock.holders.size() - 1;
   return fmt::format("{}{}{}{}", process_of(*oldest),
                      oldest->label.empty() ? "" : fmt::format(" ({})", oldest->label),
-                     oldest->age == unknown_time ? "" : " for " + brief(oldest->age),
+                     held_for(*oldest),
                      others == 0   ? ""
                      : others == 1 ? " and one other"
                                    : fmt::format(" and {} others", others));

@@ -1,5 +1,7 @@
 #include "words.hpp"
 
+#include "text.hpp"
+
 #include <fmt/format.h>
 
 namespace holdfast::cli {
@@ -62,6 +64,10 @@ std::string process_of(const holder_info& listed) {
 
 std::string owner_of(const holder_info& listed) {
   return listed.owner_text.empty() ? to_string(listed.owner) : listed.owner_text;
+}
+
+std::string held_for(const holder_info& listed) {
+  return listed.age == unknown_time ? "" : " for " + brief(listed.age);
 }
 
 std::string token_of(const holder_info& listed) {

@@ -25,6 +25,7 @@ std::string mode_of(const lock_info& lock, const holder_info& listed);
 std::string process_of(const holder_info& listed);
 // As the store and other programs write it.
 std::string owner_of(const holder_info& listed);
+std::string held_for(const holder_info& listed);  // " for 3m12s"; "" when it is not known
 std::string token_of(const holder_info& listed);  // "-" when it has none
 // "3 permits", "3 permits, 1 free", "1 permit free of an unknown number"; empty unless a semaphore
 std::string permits_of(const lock_info& lock);

@@ -8,11 +8,17 @@
 
 #include <fmt/format.h>
 
+#if HOLDFAST_ENGINE_CONSUL
+#include "engines/consul/engine.hpp"
+#endif
 #if HOLDFAST_ENGINE_ETCD
 #include "engines/etcd/engine.hpp"
 #endif
 #if HOLDFAST_ENGINE_FILE
 #include "engines/file/engine.hpp"
+#endif
+#if HOLDFAST_ENGINE_HTTP
+#include "engines/http/engine.hpp"
 #endif
 #if HOLDFAST_ENGINE_MEMORY
 #include "engines/memory/engine.hpp"
@@ -22,6 +28,9 @@
 #endif
 #if HOLDFAST_ENGINE_REDIS
 #include "engines/redis/engine.hpp"
+#endif
+#if HOLDFAST_ENGINE_ZK
+#include "engines/zk/engine.hpp"
 #endif
 
 #include <unistd.h>
@@ -36,12 +45,20 @@ namespace engines {
 namespace {
 
 constexpr engine_entry rows[] = {
+#if HOLDFAST_ENGINE_CONSUL
+    {"consul", consul::make_engine},
+    {"consuls", consul::make_engine},
+#endif
 #if HOLDFAST_ENGINE_ETCD
     {"etcd", etcd::make_engine},
     {"etcds", etcd::make_engine},
 #endif
 #if HOLDFAST_ENGINE_FILE
     {"file", file::make_engine},
+#endif
+#if HOLDFAST_ENGINE_HTTP
+    {"http", http::make_engine},
+    {"https", http::make_engine},
 #endif
 #if HOLDFAST_ENGINE_MEMORY
     {"memory", memory::make_engine},
@@ -51,8 +68,18 @@ constexpr engine_entry rows[] = {
 #endif
 #if HOLDFAST_ENGINE_REDIS
     {"redis", redis::make_engine},
+    {"redis+cluster", redis::make_engine},
+    {"redis+sentinel", redis::make_engine},
     {"rediss", redis::make_engine},
+    {"rediss+cluster", redis::make_engine},
+    {"rediss+sentinel", redis::make_engine},
+    {"redlock", redis::make_engine},
+    {"redlocks", redis::make_engine},
     {"unix", redis::make_engine},
+#endif
+#if HOLDFAST_ENGINE_ZK
+    {"zk", zk::make_engine},
+    {"zks", zk::make_engine},
 #endif
     {{}, nullptr},  // so that a build without any engine has an array too; not part of the table
 };
@@ -78,13 +105,14 @@ result<engine_entry> find(const std::string& scheme, std::string_view where = {}
 }  // namespace engines
 
 // Here and not in core, because core knows no engine.
+result<std::unique_ptr<engine>> open_engine(const engine_config& config) {
+  const auto row = engines::find(config.url.scheme(), fmt::format(" (in {})", config.url.str()));
+  if (!row) return row.error();
+  return row->make(config);
+}
+
 result<client> client::try_open(std::string_view url, client_options options) {
-  const auto make = [](const engine_config& config) -> result<std::unique_ptr<engine>> {
-    const auto row = engines::find(config.url.scheme(), fmt::format(" (in {})", config.url.str()));
-    if (!row) return row.error();
-    return row->make(config);
-  };
-  return try_open_with(make, url, std::move(options));
+  return try_open_with(open_engine, url, std::move(options));
 }
 
 namespace {
@@ -102,10 +130,8 @@ result<void> give_back(std::string_view text, std::string_view name, const owner
   const auto url = store_url::parse(text);
   if (!url) return url.error();
   if (auto ok = check_name(name); !ok) return ok;
-  const auto row = engines::find(url->scheme(), fmt::format(" (in {})", url->str()));
-  if (!row) return row.error();
   nobody_listens listener;
-  const auto store = row->make({*url, owner.client, system_clock(), listener, {}, getpid()});
+  const auto store = open_engine({*url, owner.client, system_clock(), listener, {}, getpid()});
   if (!store) return store.error();
   const call limits{std::chrono::steady_clock::now() + patience, {}};
   request ask;

@@ -48,7 +48,8 @@ TEST(addresses, every_scheme_is_in_the_table_of_stores) {
   const auto stores = read_page(urls_page).tables.at(0);
   std::set<std::string> named;
   for (const auto& row : stores.rows)
-    for (const auto& url : code_spans(row.at(0))) named.merge(found_in(url, "^[a-z]+"));
+    for (const auto& url : code_spans(row.at(0)))
+      named.merge(found_in(url, "^[a-z]+(?:\\+[a-z]+)?"));
   for (const auto& scheme : schemes_of_this_build()) EXPECT_TRUE(named.contains(scheme)) << scheme;
 }
 

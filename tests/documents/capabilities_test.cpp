@@ -30,7 +30,8 @@ TEST(capabilities, of_a_file_are_what_explain_says) {
 
 // A column of a scheme that no test asks about could say anything.
 TEST(capabilities, have_no_column_that_is_not_compared) {
-  const std::set<std::string> compared{"memory", "file", "redis", "mysql", "etcd"};
+  const std::set<std::string> compared{"memory", "file", "redis",  "mysql",
+                                       "etcd",   "zk",   "consul", "http"};
   const auto declared = declared_capabilities();
   for (std::size_t column = 1; column < declared.header.size(); ++column) {
     const auto scheme = found_in(declared.header[column], "`([a-z]+):");

@@ -46,4 +46,14 @@ constexpr counter_change change_of(const counter_request& ask, std::optional<std
   return refused;
 }
 
+// The answer, for stores whose versions are numbers that rise.
+inline counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t version) {
+  counter out;
+  out.exists = exists;
+  out.applied = applied;
+  out.value = exists ? value : 0;
+  out.version = exists ? static_cast<std::uint64_t>(version) : 0;
+  return out;
+}
+
 }  // namespace holdfast::engines

@@ -24,6 +24,12 @@ constexpr std::uint64_t weight_of(lock_mode mode, std::uint64_t permits = 1) noe
   return rw_capacity;
 }
 
+// May a grant be downgraded so? Permits have no other mode, whatever they weigh.
+constexpr bool shrinks(lock_mode is, lock_mode to) noexcept {
+  if (to == lock_mode::shared) return is == lock_mode::exclusive || is == lock_mode::upgradeable;
+  return to == lock_mode::upgradeable && is == lock_mode::exclusive;
+}
+
 constexpr char letter_of(lock_mode mode) noexcept {
   switch (mode) {
     case lock_mode::exclusive:

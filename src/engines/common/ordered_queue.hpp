@@ -1,5 +1,5 @@
 // The entries under one name, in an order of creation that the store gives and never changes (etcd's create revision,
-// ZooKeeper's czxid, Consul's CreateIndex). Which of them hold follows from that order alone, so all clients find the
+// Consul's CreateIndex). Which of them hold follows from that order alone, so all clients find the
 // same without asking each other. The rule (grant_rule.hpp), applied from the first entry to the last:
 //
 // - An entry that has entered by a mark in its value (it came in ahead of waiters, was upgraded or downgraded) holds.

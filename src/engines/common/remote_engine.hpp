@@ -103,8 +103,7 @@ class remote_engine : public engine {
     return done.get();
   }
 
- protected:
-  // What an operation is given stays alive until it is done.
+  // The verbs as operations, for an engine that is made of others. What one is given stays alive until it is done.
   virtual operation<entered> do_enter(const request& ask, invocation how) = 0;
   virtual operation<void> do_leave(const ticket& place, invocation how) = 0;
   virtual operation<void> do_release(const grant& held, invocation how) = 0;

@@ -13,6 +13,21 @@ std::string kind_of_lock(std::uint64_t capacity) {
                                  : fmt::format("a semaphore of {} permits", capacity);
 }
 
+error about(error why, std::string_view name) {
+  if (name.empty()) return why;
+  auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
+  if (why.is_owner_over()) return taken_back{why.code(), std::move(sentence)};
+  if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
+  return {why.code(), std::move(sentence)};
+}
+
+error as_reading(error why) {
+  if (why.code() != errc::outcome_unknown) return why;
+  return {errc::unavailable, why.message()};
+}
+
+error as_doubt(const error& why) { return {errc::outcome_unknown, why.message()}; }
+
 error lock_not_held(std::string_view name, std::string_view store, const owner_id& owner) {
   return {errc::not_held,
           fmt::format("Lock {} on {} is not held by {} (any more); nothing was changed.",

@@ -34,6 +34,25 @@ bool is_this_machine(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
+result<std::vector<member_address>> read_members(const store_url& url, bool use_tls,
+                                                 std::uint16_t usual_port, std::string_view example,
+                                                 std::string_view how_to_turn_on) {
+  if (url.endpoints().empty())
+    return bad_hosts(url, fmt::format("must name at least one server: {}.", example));
+  std::vector<member_address> out;
+  for (const auto& at : url.endpoints()) {
+    auto tls = read_tls_files(url, use_tls, at.host, how_to_turn_on);
+    if (!tls) return std::move(tls).error();
+    const auto port = at.port.value_or(usual_port);
+    const bool is_ipv6 = at.host.find(':') != std::string::npos;
+    out.push_back(
+        {at.host, port,
+         is_ipv6 ? fmt::format("[{}]:{}", at.host, port) : fmt::format("{}:{}", at.host, port),
+         std::move(*tls)});
+  }
+  return out;
+}
+
 bool has_tls_options(const store_url& url) {
   constexpr std::array options{"ca_file", "cert_file", "key_file", "server_name"};
   return std::ranges::any_of(options,

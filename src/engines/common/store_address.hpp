@@ -8,8 +8,10 @@
 #include <holdfast/result.hpp>
 #include <holdfast/url.hpp>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace holdfast::engines {
 
@@ -30,6 +32,18 @@ struct tls_files {
 result<tls_files> read_tls_files(const store_url& url, bool use_tls, std::string_view host,
                                  std::string_view how_to_turn_on);
 bool has_tls_options(const store_url& url);
+
+// The servers of a cluster that the address names.
+struct member_address {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string name;  // for sentences: "127.0.0.1:2379"
+  tls_files tls;
+};
+// `example` ends the sentence about an address without any; `how_to_turn_on` as above.
+result<std::vector<member_address>> read_members(const store_url& url, bool use_tls,
+                                                 std::uint16_t usual_port, std::string_view example,
+                                                 std::string_view how_to_turn_on);
 
 struct login {
   std::string user, password;

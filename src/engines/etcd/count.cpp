@@ -12,15 +12,6 @@ using namespace std::chrono_literals;
 
 constexpr std::int64_t longest_lease = 9'000'000'000;  // seconds; etcd takes no longer ones
 
-counter as_counter(bool exists, bool applied, std::int64_t value, std::int64_t version) {
-  counter out;
-  out.exists = exists;
-  out.applied = applied;
-  out.value = exists ? value : 0;
-  out.version = exists ? static_cast<std::uint64_t>(version) : 0;
-  return out;
-}
-
 }  // namespace
 
 // Reads, and writes if no client has written meanwhile; else reads again. Asked twice, an addition would count twice: a

@@ -114,7 +114,7 @@ operation<entered> etcd_engine::enter_or_wait(const enter_attempt& attempt, seen
   for (int round = 0; round < rounds; ++round) {
     const auto* own = attempt.find_in(seen.queue);
     if (own == nullptr) co_return ask_again(attempt.ask);  // taken away at this very moment
-    note_position(*attempt.mine, *own);
+    note_position(*attempt.mine, own->created);
     std::vector<const queue_entry*>
         needed;  // none for a waiter that was overtaken and takes a new token
     if (own->stands == standing::holder && !own->overtaken()) {
@@ -156,7 +156,11 @@ operation<entered> etcd_engine::enter_without_waiting(const enter_attempt& attem
   }
   auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_plainly(attempt, how);
+  if (*doubted) {
+    auto again = co_await enter_plainly(attempt, how);
+    if (!again) co_return as_doubt(again.error());
+    co_return std::move(again);
+  }
   forget(attempt.mine, true);
   co_return entered{};
 }
@@ -227,6 +231,7 @@ operation<std::vector<grant>> etcd_engine::do_enter_all(std::span<const request>
     if (ask.mode != lock_mode::exclusive || ask.replaces != nullptr) co_return no_grants{};
   for (int round = 0; round < rounds; ++round) {
     auto in = co_await try_enter_all(asks, how);
+    if (!in && round > 0) co_return as_doubt(in.error());  // what was asked for before may be there
     if (!in) co_return std::move(in).error();
     if (*in) co_return std::move(**in);
   }

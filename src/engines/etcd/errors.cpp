@@ -113,18 +113,6 @@ error unexpected_answer(std::string_view name, std::string_view store) {
                   name.empty() ? "" : fmt::format("Lock {} on ", support::quoted(name)), store)};
 }
 
-error about(error why, std::string_view name) {
-  if (name.empty()) return why;
-  auto sentence = fmt::format("Lock {}: {}", support::quoted(name), why.message());
-  if (why.is_not_done()) return not_done{why.code(), std::move(sentence)};
-  return {why.code(), std::move(sentence)};
-}
-
-error as_reading(error why) {
-  if (why.code() != errc::outcome_unknown) return why;
-  return {errc::unavailable, why.message()};
-}
-
 retry_policy::fate fate_of(const result<grpc::reply>& got) {
   using fate = retry_policy::fate;
   if (!got) {

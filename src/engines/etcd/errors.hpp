@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engines/common/retry_policy.hpp"
+#include "engines/common/sentences.hpp"
 #include "grpc/channel.hpp"
 
 #include <holdfast/result.hpp>
@@ -28,10 +29,6 @@ bool is_out_of_space(const grpc::reply& status) noexcept;
 error status_error(const grpc::reply& status, std::string_view name, std::string_view store);
 // The answer is not of the form that was asked for.
 error unexpected_answer(std::string_view name, std::string_view store);
-// A failure of the transport, with the lock that was asked for (may be empty).
-error about(error why, std::string_view name);
-// Nothing was to be changed, so nothing is unknown.
-error as_reading(error why);
 
 // The answer to a question that changes nothing.
 template <class Message>

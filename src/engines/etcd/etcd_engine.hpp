@@ -158,7 +158,8 @@ class etcd_engine final : public remote_engine, private session_listener {
   std::string value_of(const own_entry& mine, marks with = {}) const;
   void note_repetition(own_entry& mine, bool repeated);
   bool is_queued(const own_entry& mine) const;
-  void note_position(own_entry& mine, const queue_entry& own);
+  // Its key is there: whatever fails from now on, even certainly, core has to ask about it or to take it away.
+  void note_position(own_entry& mine, std::int64_t created);
   void begin_sweep(const std::vector<own_entries::ref>& leaving);
   void end_sweep(const std::vector<own_entries::ref>& leaving, const result<txn_answer>& got);
   rpc::TxnRequest enter_request(const enter_attempt& attempt, const epoch_view& epoch,

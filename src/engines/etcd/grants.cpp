@@ -71,9 +71,9 @@ bool etcd_engine::is_queued(const own_entry& mine) const {
 }
 
 // It is in the queue: from here on it is not forgotten without being taken out.
-void etcd_engine::note_position(own_entry& mine, const queue_entry& own) {
+void etcd_engine::note_position(own_entry& mine, std::int64_t created) {
   const auto lock = entries_.lock();
-  mine.created = own.created;
+  mine.created = created;
   if (mine.is != own_entry::state::asking) return;
   mine.is = own_entry::state::waiting;
   mine.since = clock_.now();
@@ -185,12 +185,16 @@ operation<entered> etcd_engine::refuse_capacity(const enter_attempt& attempt,
   const auto why = other_capacity(attempt.ask, seen.capacity(), how_.url);
   auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_plainly(attempt, how);
+  if (*doubted) {
+    auto again = co_await enter_plainly(attempt, how);
+    if (!again) co_return as_doubt(again.error());
+    co_return std::move(again);
+  }
   if (queued) {
     std::vector<stored> keys;
     if (const auto* own = attempt.find_in(seen)) keys.push_back({own->key, own->created});
     if (auto away = co_await remove(attempt.ask.name, std::move(keys), how); !away)
-      co_return failed(attempt, std::move(away).error());
+      co_return failed(attempt, as_doubt(away.error()));
   }
   forget(attempt.mine, true);
   co_return why;

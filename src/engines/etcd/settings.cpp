@@ -14,20 +14,17 @@ constexpr std::uint16_t usual_port = 2379;
 constexpr std::size_t longest_prefix = 256;
 
 result<void> read_places(const store_url& url, settings& out) {
-  if (url.endpoints().empty())
-    return bad_hosts(url, "must name at least one member of the cluster: etcd://a,b,c/prefix.");
   const bool use_tls = url.scheme() == "etcds";
-  for (const auto& at : url.endpoints()) {
-    auto tls = read_tls_files(url, use_tls, at.host, "TLS is etcds://");
-    if (!tls) return std::move(tls).error();
+  auto members = read_members(url, use_tls, usual_port, "etcd://a,b,c/prefix", "TLS is etcds://");
+  if (!members) return std::move(members).error();
+  for (auto& named : *members) {
     net::address member;
-    member.host = at.host;
-    member.port = at.port.value_or(usual_port);
+    member.host = named.host;
+    member.port = named.port;
     member.use_tls = use_tls;
-    member.tls = {tls->ca_file, tls->cert_file, tls->key_file, tls->server_name};
-    const bool is_ipv6 = at.host.find(':') != std::string::npos;
-    out.names.push_back(is_ipv6 ? fmt::format("[{}]:{}", member.host, member.port)
-                                : fmt::format("{}:{}", member.host, member.port));
+    member.tls = {named.tls.ca_file, named.tls.cert_file, named.tls.key_file,
+                  named.tls.server_name};
+    out.names.push_back(std::move(named.name));
     out.where.push_back(std::move(member));
   }
   return {};

@@ -39,7 +39,7 @@ operation<entered> etcd_engine::enter_upgrade(const enter_attempt& given, invoca
     }
     attempt.key = name_key(*attempt.mine, attempt.ask, attempt.under, base->created);
     const auto* own = attempt.find_in(seen->queue);
-    if (own != nullptr) note_position(*attempt.mine, *own);
+    if (own != nullptr) note_position(*attempt.mine, own->created);
     if (own != nullptr && own->entered)
       co_return granted(attempt, clock_.now(), own->created, own->token);
     if (seen->queue.takes_instead_of(*base, attempt.ask.weight)) {
@@ -58,7 +58,11 @@ operation<entered> etcd_engine::enter_upgrade(const enter_attempt& given, invoca
   if (attempt.ask.wait) co_return ask_again(attempt.ask);
   auto doubted = co_await end_late_requests(attempt.mine, how);
   if (!doubted) co_return std::move(doubted).error();
-  if (*doubted) co_return co_await enter_upgrade(attempt, how);
+  if (*doubted) {
+    auto again = co_await enter_upgrade(attempt, how);
+    if (!again) co_return as_doubt(again.error());
+    co_return std::move(again);
+  }
   forget(attempt.mine);
   co_return entered{};
 }
@@ -76,7 +80,11 @@ operation<bool> etcd_engine::queue_upgrade(const enter_attempt& attempt, const o
   auto got = co_await transact(std::move(out), attempt.ask.name, {attempt.under.id}, how);
   if (!got) co_return std::move(got).error();
   note_repetition(*attempt.mine, got->repeated);
-  if (!got->said.succeeded()) note_epoch(attempt.under.id, got->said);
+  if (got->said.succeeded()) {
+    note_position(*attempt.mine, got->said.header().revision());
+  } else {
+    note_epoch(attempt.under.id, got->said);
+  }
   co_return got->said.succeeded();
 }
 
@@ -100,6 +108,7 @@ operation<grant> etcd_engine::do_downgrade(const grant& held, lock_mode to, invo
     const auto* own = seen->queue.find(key.key);
     if (own == nullptr || own->created != key.created) co_return gone(held.name);
     if (own->mode != to) {
+      if (!shrinks(own->mode, to)) co_return cannot_downgrade(held, own->mode, to, how_.url);
       auto done = co_await shrink(mine, *own, held.token, to, how);
       if (!done) co_return std::move(done).error();
       if (!*done) continue;

@@ -25,6 +25,7 @@ capabilities describe(bool can_wait_any) {
   caps.engine = "file";
   caps.fifo = caps.priorities = caps.shared = caps.upgrade = caps.permits = true;
   caps.counters = caps.observe = caps.listing = caps.cross_process = caps.immediate = true;
+  caps.outlives_client = true;
   caps.wakeup = wakeup_kind::push;
   caps.clock = expiry_clock::local_steady;
   caps.token = token_origin::counter;

@@ -16,7 +16,8 @@ constexpr nanoseconds shortest_fast_ttl = std::chrono::milliseconds{200};
 
 bool file_engine::may_be_fast(const request& ask) const noexcept {
   return ask.mode == lock_mode::exclusive && ask.capacity == rw_capacity &&
-         ask.weight == rw_capacity && ask.replaces == nullptr && ask.ttl >= shortest_fast_ttl;
+         ask.weight == rw_capacity && ask.replaces == nullptr && ask.ttl >= shortest_fast_ttl &&
+         !ask.outlives_client;
 }
 
 result<entered> file_engine::enter(const request& ask, const call& limits) {
@@ -233,8 +234,12 @@ result<entered> file_engine::enter_queue(locked_shard& shard, record& in, const 
   added.since = to_count(now);
   added.priority = ask.priority;
   write_text(added.label, ask.label);
+  if (ask.outlives_client || (base != nullptr && (base->flags & entry_lasting) != 0)) {
+    added.flags = entry_lasting;
+    added.fast_word = client_mark();
+  }
   if (base != nullptr) {
-    added.flags = entry_upgrade;
+    added.flags = added.flags | entry_upgrade;
     added.replaces = store().offset_of(*base);
   }
   if (!enters) {
@@ -277,11 +282,12 @@ result<entered> file_engine::settle(const request& ask, const call& limits) {
   if (auto room = shard.reserve(1); !room) return room.error();
   record* in = shard.find(record_kind::lock, ask.name, hash);
   if (in == nullptr) return entered{};
-  newest_ = std::max(newest_.load(), ask.owner.sequence);  // so that it is searched for
+  is_new(ask.owner.sequence);  // so that it is searched for
   shard.inflate(*in);
   const auto now = env_.time.now();
   shard.reap(*in, now);
   shard.serve(*in, now);
+  shard.take_over(*in, ask.owner.sequence, client_mark());
   auto known = find_known(shard, *in, ask, true);
   shard.after_change(*in, now);
   return known.value_or(entered{});

@@ -13,6 +13,7 @@
 #include "support/fork.hpp"
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -98,6 +99,10 @@ class file_engine final : public engine {
   template <class Info, class Look>
   result<std::vector<Info>> gather(std::size_t limit, const call& limits, Look look);
   bool is_new(std::uint64_t sequence) noexcept;
+  // The same for this client and its successors.
+  std::uint64_t client_mark() const noexcept {
+    return config_.client[0] ^ std::rotl(config_.client[1], 32);
+  }
   bool notes_are_of(const record& in, std::uint64_t word, std::uint64_t sequence) const noexcept;
 
   std::optional<grant> delivered(const entry& waiter, const ticket& place) const noexcept;

@@ -42,7 +42,7 @@ class cell {
 using offset = std::uint32_t;  // in units of 64 bytes from the start of the file; 0 is nothing
 
 inline constexpr std::size_t offset_unit = 64;
-inline constexpr std::uint32_t format_version = 1;
+inline constexpr std::uint32_t format_version = 2;
 inline constexpr std::uint32_t session_count = 4096;
 inline constexpr std::uint32_t shard_count = 64;
 inline constexpr std::uint32_t bucket_count = 1024;  // per shard
@@ -168,10 +168,12 @@ struct alignas(64) record {
 enum class entry_state : std::uint32_t { free = 0, watching = 1, waiting = 2, holding = 3 };
 
 // Flags. upgrade: goes before all others. fast: made from a fast word; owner and token may be unknown. replaced: an
-// upgrade of it holds, so it weighs nothing until that ends.
+// upgrade of it holds, so it weighs nothing until that ends. lasting: its session may die, and it stays until its time
+// is over (request::outlives_client); fast_word says whose it is.
 inline constexpr std::uint32_t entry_upgrade = 1;
 inline constexpr std::uint32_t entry_fast = 2;
 inline constexpr std::uint32_t entry_replaced = 4;
+inline constexpr std::uint32_t entry_lasting = 8;
 
 struct alignas(64) entry {
   cell<entry_state> state;     // the authority: written last when it enters, first when it ends
@@ -185,7 +187,7 @@ struct alignas(64) entry {
 
   alignas(64) cell<std::int64_t> since;  // nanoseconds of the steady clock, as are the next two
   cell<std::int64_t> expires, ttl;
-  cell<std::uint64_t> fast_word;  // what it was made from
+  cell<std::uint64_t> fast_word;  // what it was made from; of a lasting one the mark of its client
   std::uint64_t monitors;  // a waiter: the serial of an entry, or additions | monitors_holders
   cell<lock_mode> mode;
   std::int32_t priority;

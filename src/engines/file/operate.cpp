@@ -22,9 +22,19 @@ void describe_session(session& client, std::uint32_t generation, holder_info& ou
   out.host.clear();
 }
 
-holder_info describe_entry(mapping& store, const entry& described, steady_time now) {
+// The client that looks, by itself and by the mark on what outlives its sessions.
+struct looking_client {
+  std::array<std::uint64_t, 2> client;
+  std::uint64_t mark;
+};
+
+// What was left for us to adopt is ours also when another client has the slot of the session that left it.
+holder_info describe_entry(mapping& store, const entry& described, const looking_client& own,
+                           steady_time now) {
   holder_info out;
   describe_session(store.session_at(described.session), described.generation, out);
+  if ((described.flags & entry_lasting) != 0 && described.fast_word == own.mark)
+    out.owner.client = own.client;
   out.owner.sequence = described.sequence;
   out.mode = described.mode;
   out.weight = described.weight;
@@ -66,7 +76,8 @@ bool is_live_fast(mapping& store, std::uint64_t word, steady_time now) {
          to_count(now) <= expiry_of(word, to_count(now), longest_ttl.count());
 }
 
-lock_info describe(locked_shard& shard, const record& in, steady_time now) {
+lock_info describe(locked_shard& shard, const record& in, const looking_client& own,
+                   steady_time now) {
   mapping& store = shard.store();
   lock_info out;
   out.name = name_of(in);
@@ -80,14 +91,14 @@ lock_info describe(locked_shard& shard, const record& in, steady_time now) {
   for (offset e = in.holders; e != 0; e = store.entry_at(e).next) {
     const entry& holder = store.entry_at(e);
     if ((holder.flags & entry_replaced) != 0 || shard.is_gone(holder, now)) continue;
-    out.holders.push_back(describe_entry(store, holder, now));
+    out.holders.push_back(describe_entry(store, holder, own, now));
   }
   std::sort(out.holders.begin(), out.holders.end(),
             [](const holder_info& a, const holder_info& b) { return a.token < b.token; });
   for (offset e = in.waiters; e != 0; e = store.entry_at(e).next) {
     const entry& waiter = store.entry_at(e);
     if (!is_alive(store.session_at(waiter.session), waiter.generation)) continue;
-    out.waiters.push_back(describe_entry(store, waiter, now));
+    out.waiters.push_back(describe_entry(store, waiter, own, now));
   }
   if (!out.holders.empty() || !out.waiters.empty()) out.capacity = in.capacity;
   return out;
@@ -104,7 +115,7 @@ result<lock_info> file_engine::inspect(std::string_view name, const call& limits
   if (in != nullptr) {
     const auto now = env_.time.now();
     if (shard.reap(*in, now)) shard.after_change(*in, now);
-    return describe(shard, *in, now);
+    return describe(shard, *in, {config_.client, client_mark()}, now);
   }
   lock_info nothing;
   nothing.name = name;
@@ -140,14 +151,13 @@ result<std::vector<Info>> file_engine::gather(std::size_t limit, const call& lim
 
 result<std::vector<lock_info>> file_engine::list(std::string_view prefix, std::size_t limit,
                                                  const call& limits) {
-  return gather<lock_info>(limit, limits,
-                           [&](locked_shard& shard, const record& in) -> std::optional<lock_info> {
-                             if (in.kind != record_kind::lock || !name_of(in).starts_with(prefix))
-                               return std::nullopt;
-                             auto info = describe(shard, in, env_.time.now());
-                             if (info.holders.empty() && info.waiters.empty()) return std::nullopt;
-                             return info;
-                           });
+  return gather<lock_info>(
+      limit, limits, [&](locked_shard& shard, const record& in) -> std::optional<lock_info> {
+        if (in.kind != record_kind::lock || !name_of(in).starts_with(prefix)) return std::nullopt;
+        auto info = describe(shard, in, {config_.client, client_mark()}, env_.time.now());
+        if (info.holders.empty() && info.waiters.empty()) return std::nullopt;
+        return info;
+      });
 }
 
 result<std::vector<counter_info>> file_engine::list_counters(std::string_view prefix,

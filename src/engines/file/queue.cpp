@@ -34,8 +34,30 @@ bool locked_shard::is_ours(const entry& asked, std::uint64_t sequence) const noe
 }
 
 bool locked_shard::is_gone(const entry& holder, steady_time now) const noexcept {
-  return to_count(now) > holder.expires ||
+  if (to_count(now) > holder.expires) return true;
+  return (holder.flags & entry_lasting) == 0 &&
          !is_alive(store_.session_at(holder.session), holder.generation);
+}
+
+// Killed in between, we leave it to the next successor; an upgrade whose base has another session then counts beside it
+// until the base's time is over.
+void locked_shard::take_over(record& in, std::uint64_t sequence, std::uint64_t client) noexcept {
+  const auto move = [this](entry& to) {
+    to.session = env_.self.session;
+    to.generation = env_.self.generation;
+  };
+  for (offset e = in.holders; e != 0; e = at(e).next) {
+    entry& left = at(e);
+    if ((left.flags & entry_lasting) == 0 || left.fast_word != client || left.sequence != sequence)
+      continue;
+    if ((left.flags & entry_replaced) != 0 ||
+        is_alive(store_.session_at(left.session), left.generation))
+      continue;
+    move(left);
+    if (left.replaces != 0) move(at(left.replaces));
+    changed(in);                                // its session shows in what operators see
+    if (in.waiters != 0) wake(at(in.waiters));  // it watches a session that is over, or nobody's
+  }
 }
 
 entry* locked_shard::find_owner(const record& in, std::uint64_t sequence,

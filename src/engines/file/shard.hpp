@@ -99,6 +99,9 @@ class locked_shard {
   bool is_ours(const entry& asked, std::uint64_t sequence) const noexcept;
   bool is_gone(const entry& holder, steady_time now) const noexcept;  // dead, or out of time
 
+  // What a dead predecessor of this client has left for it is ours from now on.
+  void take_over(record& in, std::uint64_t sequence, std::uint64_t client) noexcept;
+
   void grant_to(record& in, entry& granted, steady_time now) noexcept;
   void queue_up(record& in, entry& waiter) noexcept;
   void add_watcher(record& in, entry& watcher) noexcept;

@@ -5,6 +5,12 @@
 
 namespace holdfast::engines::file {
 
+namespace {
+
+constexpr std::chrono::hours longest_sleep{1};
+
+}  // namespace
+
 void wait_set::monitor(session& client) noexcept {
   if (count_ == most) return;  // the back-stop looks after the rest
   futex_word& life = life_word(client);
@@ -27,6 +33,8 @@ void wait_set::sleep(const environment& env, futex_word& own, std::uint32_t seen
   if (until_ == steady_time::min()) return;
   auto length = until_ - env.time.now();
   if (length <= nanoseconds::zero()) return;
+  // For ever would be beyond the end of the clock.
+  length = std::min<nanoseconds>(length, longest_sleep);
   if (!env.can_wait_any && count_ > 0) length = std::min<nanoseconds>(length, look_again);
   const auto end = (std::chrono::steady_clock::now() + length).time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(end);
@@ -66,7 +74,10 @@ void choose_monitored(locked_shard& shard, const record& in, entry& waiter, std:
   for (offset h = in.holders; h != 0; h = store.entry_at(h).next) {
     const entry& holder = store.entry_at(h);
     if ((holder.flags & entry_replaced) != 0) continue;
-    monitor(holder.session);
+    // The death of a session ends no lasting one. But one that dies while it gives its lock to us may not have told us.
+    if ((holder.flags & entry_lasting) == 0 ||
+        is_alive(store.session_at(holder.session), holder.generation))
+      monitor(holder.session);
     out.again = std::min(out.again, to_steady(holder.expires + 1));
   }
 }

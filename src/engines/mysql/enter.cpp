@@ -146,9 +146,15 @@ result<entered> mysql_engine::enter(const request& ask, const call& limits) {
     // Without a session it would be taken for dead, and be passed over.
     if (listener_ && session_.is_gone())
       if (auto ok = session_.try_revive(limits); !ok) return std::move(ok).error();
-    auto queued = queue_again(ask, limits);
+    bool is_queued = false;
+    auto queued = queue_again(ask, limits, is_queued);
     if (!queued) return std::move(queued).error();
     if (*queued) return **queued;
+    if (is_queued) {
+      auto in = enter_slowly(ask, limits);
+      if (!in) return as_doubt(in.error());  // core leaves the place, or finds out
+      return in;
+    }
   }
   return enter_slowly(ask, limits);
 }

@@ -105,7 +105,8 @@ result<bool> mysql_engine::hand_over(const grant& held, const call& limits) {
 }
 
 // Nothing, when the rows of the name must be opened.
-result<std::optional<entered>> mysql_engine::queue_again(const request& ask, const call& limits) {
+result<std::optional<entered>> mysql_engine::queue_again(const request& ask, const call& limits,
+                                                         bool& is_queued) {
   // A request that can share the lock may be able to enter although it is held.
   if (!listener_ || ask.replaces != nullptr || ask.weight != ask.capacity)
     return std::optional<entered>{};
@@ -125,6 +126,7 @@ result<std::optional<entered>> mysql_engine::queue_again(const request& ask, con
   }
   if (!queued) return std::move(queued).error();
   if (queued->affected == 0) return std::optional<entered>{};
+  is_queued = true;
   return look_ahead(**on, ask);
 }
 

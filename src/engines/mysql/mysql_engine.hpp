@@ -140,7 +140,9 @@ class mysql_engine final : public blocking_engine {
   std::vector<owner_id> not_told_yet(std::vector<std::uint64_t> revoked);
   // Without opening the rows, where the lock goes from one client to the next (hand_over.cpp).
   result<bool> hand_over(const grant& held, const call& limits);
-  result<std::optional<entered>> queue_again(const request& ask, const call& limits);
+  // `is_queued`: it stands in the queue, whatever else is answered.
+  result<std::optional<entered>> queue_again(const request& ask, const call& limits,
+                                             bool& is_queued);
   std::optional<entered> look_ahead(connection& on, const request& ask);
   progress read_told(const std::optional<told_grant>& news, const ticket& place);
 

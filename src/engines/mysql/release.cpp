@@ -139,7 +139,7 @@ result<grant> mysql_engine::downgrade(const grant& held, lock_mode to, const cal
       out = grant_of(*mine, held.name, at.now(), asked);
       return {};
     }
-    if (weight_of(to) > mine->weight) return cannot_downgrade(held, mine->mode, to, how_.url);
+    if (!shrinks(mine->mode, to)) return cannot_downgrade(held, mine->mode, to, how_.url);
     auto smaller = at.shrink(me, seq, to, weight_of(to));
     if (!smaller) return std::move(smaller).error();
     out = grant_of(**smaller, held.name, at.now(), asked);

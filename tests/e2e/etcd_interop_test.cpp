@@ -21,10 +21,25 @@ class etcd_interop : public etcd_cli {
     // A file, because etcdctl would take the flags of what it runs for its own.
     std::ofstream{box.path("stay")} << "echo $$ > $1; exec sleep 60\n";
   }
-};
 
-// A command that says where it is and stays there.
-std::string staying(const std::string& file) { return "sh stay " + file; }
+  // We lead "boss", and etcdctl listens.
+  struct leader {
+    std::unique_ptr<e2e::program> ours;
+    pid_t inside;  // our command
+    std::string key;
+    std::unique_ptr<e2e::program> listener;
+  };
+  leader lead_boss(const std::string& flags) {
+    const auto& server = start();
+    auto ours = box.start_shell("exec holdfast elect boss " + flags + " -- " + staying("pid"));
+    const pid_t inside = box.pid_in("pid");
+    EXPECT_TRUE(queued("boss", 1));
+    return {std::move(ours), inside, server.keys("boss/").at(0),
+            box.start_shell("exec etcdctl elect -l boss")};
+  }
+  // A command that says where it is and stays there.
+  static std::string staying(const std::string& file) { return "sh stay " + file; }
+};
 
 TEST_F(etcd_interop, what_etcdctl_has_locked_is_busy_for_us) {
   for (const std::string name : {"job", "jobs/nightly"}) {
@@ -95,45 +110,35 @@ TEST_F(etcd_interop, deeper_names_are_apart) {
 }
 
 TEST_F(etcd_interop, etcdctl_sees_our_candidate) {
-  const auto& server = start();
-  const auto ours = box.start_shell("exec holdfast elect boss --value node-7 -- " + staying("pid"));
-  const pid_t inside = box.pid_in("pid");
-  ASSERT_TRUE(queued("boss", 1));
-  const auto key = server.keys("boss/").at(0);
-  const auto listener = box.start_shell("exec etcdctl elect -l boss");
-  EXPECT_TRUE(eventually([&] { return listener->out().starts_with(key + "\nnode-7\n"); }))
-      << listener->out() << listener->err();
+  const auto we = lead_boss("--value node-7");
+  EXPECT_TRUE(eventually([&] { return we.listener->out().starts_with(we.key + "\nnode-7\n"); }))
+      << we.listener->out() << we.listener->err();
   const auto theirs = box.start_shell("exec etcdctl elect boss node-8");
   ASSERT_TRUE(queued("boss", 2));
   EXPECT_EQ(theirs->out(), "");
-  ::kill(inside, SIGTERM);  // we resign
-  ours->wait();
+  ::kill(we.inside, SIGTERM);  // we resign
+  we.ours->wait();
   EXPECT_TRUE(eventually([&] { return theirs->out().find("node-8") != std::string::npos; }))
       << theirs->out() << theirs->err();
-  EXPECT_TRUE(eventually([&] { return listener->out().find("node-8") != std::string::npos; }));
-  theirs->send(SIGTERM), listener->send(SIGTERM);
-  theirs->wait(), listener->wait();
+  EXPECT_TRUE(eventually([&] { return we.listener->out().find("node-8") != std::string::npos; }));
+  theirs->send(SIGTERM), we.listener->send(SIGTERM);
+  theirs->wait(), we.listener->wait();
 }
 
 // Our own record of the entry was shown as the leader's value once.
 TEST_F(etcd_interop, etcdctl_sees_no_value_of_a_candidate_without_one) {
-  const auto& server = start();
-  const auto ours = box.start_shell("exec holdfast elect boss -- " + staying("pid"));
-  const pid_t inside = box.pid_in("pid");
-  ASSERT_TRUE(queued("boss", 1));
-  const auto key = server.keys("boss/").at(0);
-  const auto listener = box.start_shell("exec etcdctl elect -l boss");
-  EXPECT_TRUE(eventually([&] { return listener->out() == key + "\n\n"; }))
-      << listener->out() << listener->err();
-  EXPECT_EQ(box.shell("etcdctl get --print-value-only " + key).out, "\n");
+  const auto we = lead_boss("");
+  EXPECT_TRUE(eventually([&] { return we.listener->out() == we.key + "\n\n"; }))
+      << we.listener->out() << we.listener->err();
+  EXPECT_EQ(box.shell("etcdctl get --print-value-only " + we.key).out, "\n");
   const auto seen = json::parse(box.run({"show", "boss", "--json"}).out);
   EXPECT_EQ(seen["holders"][0]["label"], "");
   EXPECT_GT(seen["holders"][0]["pid"], 0);
   EXPECT_GE(seen["holders"][0]["held_seconds"], 0);
-  ::kill(inside, SIGTERM);
-  ours->wait();
-  listener->send(SIGTERM);
-  listener->wait();
+  ::kill(we.inside, SIGTERM);
+  we.ours->wait();
+  we.listener->send(SIGTERM);
+  we.listener->wait();
 }
 
 TEST_F(etcd_interop, what_the_store_does_not_know_is_not_invented) {

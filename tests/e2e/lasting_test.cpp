@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -45,10 +46,10 @@ TEST(at_least, keeps_others_out_until_a_signal_ends_it) {
 
 TEST(at_least, does_not_delay_a_command_that_takes_longer) {
   sandbox box;
-  const auto holder = box.start({"run", "a", "--at-least", "1ms", "--", "sh", "-c",
-                                 "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"});
+  const auto holder = box.start(
+      {"run", "a", "--at-least", "1ms", "--", "sh", "-c", "echo $$ > pid; " + box.until_let_go()});
   box.pid_in("pid");
-  std::ofstream{box.path("go")};
+  EXPECT_TRUE(box.let_go());
   EXPECT_EQ(holder->wait(5s).code, 0);
 }
 
@@ -82,58 +83,62 @@ TEST(at_least, must_not_be_longer_than_max_hold) {
 }
 
 // The command ends with 3 and leaves a process behind, whose id is in the file `inner`.
-std::vector<std::string> leaving_one_behind(std::vector<std::string> flags) {
+std::vector<std::string> leaving_one_behind(sandbox& box, std::vector<std::string> flags) {
   flags.insert(flags.begin(), {"run", "a"});
-  for (const char* word : {"--", "sh", "-c",
-                           "(while [ ! -e go ]; do sleep 0.02; done; echo late > log) & "
-                           "echo $! > inner; echo $$ > pid; exit 3"})
-    flags.emplace_back(word);
+  for (const auto& word : {std::string{"--"}, std::string{"sh"}, std::string{"-c"},
+                           "(" + box.until_let_go() +
+                               "; echo late > log) & "
+                               "echo $! > inner; echo $$ > pid; exit 3"})
+    flags.push_back(word);
   return flags;
 }
 
+// A holder whose command has ended, and what that has left behind.
+struct left_behind {
+  explicit left_behind(sandbox& box, std::vector<std::string> flags = {"--wait-group"})
+      : holder(box.start(leaving_one_behind(box, std::move(flags)))), inner(box.pid_in("inner")) {
+    const auto child = box.pid_in("pid");
+    EXPECT_TRUE(eventually([&] { return !alive(child); }));
+  }
+  std::unique_ptr<e2e::program> holder;
+  pid_t inner;
+};
+
 TEST(wait_group, without_it_the_lock_is_given_back_when_the_command_itself_has_ended) {
   sandbox box;
-  EXPECT_EQ(box.run(leaving_one_behind({})).code, 3);
+  EXPECT_EQ(box.run(leaving_one_behind(box, {})).code, 3);
   EXPECT_TRUE(alive(box.pid_in("inner")));
   EXPECT_EQ(box.holders_and_waiters("a"), (counts{0, 0}));
-  std::ofstream{box.path("go")};
+  EXPECT_TRUE(box.let_go());
   EXPECT_TRUE(eventually([&] { return box.read("log") == "late\n"; })) << "it was left alone";
 }
 
 TEST(wait_group, the_lock_is_held_and_renewed_until_the_last_process_has_ended) {
   sandbox box;
-  const auto holder = box.start(leaving_one_behind({"--wait-group", "--ttl", "500ms"}));
-  const auto child = box.pid_in("pid");
-  ASSERT_TRUE(eventually([&] { return !alive(child); }));
+  const left_behind left{box, {"--wait-group", "--ttl", "500ms"}};
   // Longer than the ttl.
   EXPECT_EQ(box.run({"run", "a", "--wait", "1500ms", "--", "true"}).code, 75);
-  std::ofstream{box.path("go")};
-  EXPECT_EQ(holder->wait().code, 3) << "the command's own";
+  EXPECT_TRUE(box.let_go());
+  EXPECT_EQ(left.holder->wait().code, 3) << "the command's own";
   EXPECT_EQ(box.read("log"), "late\n");
   EXPECT_EQ(box.holders_and_waiters("a"), (counts{0, 0}));
 }
 
 TEST(wait_group, a_loss_ends_what_is_left_of_the_group) {
   sandbox box;
-  const auto holder = box.start(leaving_one_behind({"--wait-group"}));
-  const auto child = box.pid_in("pid");
-  const auto inner = box.pid_in("inner");
-  ASSERT_TRUE(eventually([&] { return !alive(child); }));
-  EXPECT_TRUE(alive(inner));
+  const left_behind left{box};
+  EXPECT_TRUE(alive(left.inner));
   EXPECT_EQ(box.run({"break", "a", "--yes"}).code, 0);
-  EXPECT_EQ(holder->wait().code, 76);
-  EXPECT_FALSE(alive(inner));
+  EXPECT_EQ(left.holder->wait().code, 76);
+  EXPECT_FALSE(alive(left.inner));
 }
 
 TEST(wait_group, signals_reach_what_is_left_of_the_group) {
   sandbox box;
-  const auto holder = box.start(leaving_one_behind({"--wait-group"}));
-  const auto child = box.pid_in("pid");
-  const auto inner = box.pid_in("inner");
-  ASSERT_TRUE(eventually([&] { return !alive(child); }));
-  holder->send(SIGTERM);
-  EXPECT_EQ(holder->wait().code, 3);
-  EXPECT_FALSE(alive(inner));
+  const left_behind left{box};
+  left.holder->send(SIGTERM);
+  EXPECT_EQ(left.holder->wait().code, 3);
+  EXPECT_FALSE(alive(left.inner));
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <poll.h>
 #include <pty.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -114,7 +116,8 @@ outcome program::wait(std::chrono::milliseconds limit) {
 }
 
 sandbox::sandbox()
-    : folder_((std::filesystem::temp_directory_path() / "holdfast-e2e-XXXXXX").string()) {
+    : folder_((std::filesystem::temp_directory_path() / "holdfast-e2e-XXXXXX").string()),
+      were_before_(children()) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
   const auto bin = std::filesystem::path{cli}.parent_path().string();
@@ -124,12 +127,17 @@ sandbox::sandbox()
 }
 
 sandbox::~sandbox() {
-  const bool gone = eventually([] {
+  const auto left = [this] {
+    auto found = children();
+    std::erase_if(found, [this](pid_t pid) { return std::ranges::count(were_before_, pid) > 0; });
+    return found;
+  };
+  const bool gone = eventually([&] {
     reap_the_dead();
-    return children().empty();
+    return left().empty();
   });
   if (!gone) {
-    for (const pid_t pid : children()) {
+    for (const pid_t pid : left()) {
       ADD_FAILURE() << "left behind: " << pid << ' ' << command_of(pid);
       ::kill(pid, SIGKILL);
     }
@@ -187,6 +195,19 @@ pid_t sandbox::pid_in(std::string_view name) const {
   // Tests send signals to it, and to 0 and -1 that would be to everybody.
   if (pid <= 1) throw std::runtime_error(std::string{name} + " has no process id");
   return pid;
+}
+
+// A reader of a fifo sleeps until a writer has come and gone.
+std::string sandbox::until_let_go(const std::string& name) {
+  if (::mkfifo(path(name).c_str(), 0600) != 0) throw std::runtime_error("no fifo " + path(name));
+  return "cat " + name;
+}
+
+bool sandbox::let_go(const std::string& name) const {
+  return eventually([&] {
+    const int fd = ::open(path(name).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 && ::close(fd) == 0;
+  });
 }
 
 std::pair<std::size_t, std::size_t> sandbox::holders_and_waiters(const std::string& name) {

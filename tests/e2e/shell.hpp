@@ -29,6 +29,10 @@ bool eventually(const std::function<bool()>& condition,
 
 bool alive(pid_t pid);
 
+inline bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
 // A running command. Killed, if still there, when it goes out of scope.
 class program {
  public:
@@ -44,9 +48,9 @@ class program {
   std::string err() const;
   // Waits for its end; -1 when it does not come in time. 128 + n when signal n ended it.
   outcome wait(std::chrono::milliseconds limit = seconds{30});
+  bool ended();
 
  private:
-  bool ended();
   pid_t pid_;
   std::string out_path_, err_path_;
   int code_ = -1;
@@ -77,12 +81,17 @@ class sandbox {
   std::string read(std::string_view name) const;
   // The process id that a command has written into a file, once it is there. Throws when there is none.
   pid_t pid_in(std::string_view name) const;
+  // A line of shell that goes no further until let_go() of the same name; for one process at a time.
+  std::string until_let_go(const std::string& name = "go");
+  // False when none came to wait for it in time.
+  bool let_go(const std::string& name = "go") const;
   // How many hold and wait for a name, according to `holdfast show --json`.
   std::pair<std::size_t, std::size_t> holders_and_waiters(const std::string& name);
 
  private:
   std::unique_ptr<program> launch(const std::vector<std::string>& words);
   std::string folder_;
+  std::vector<pid_t> were_before_;  // a server that all tests of this process share
   std::vector<std::pair<std::string, std::string>> variables_;
   int started_ = 0;
 };

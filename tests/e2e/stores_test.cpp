@@ -3,10 +3,13 @@
 #include <holdfast/holdfast.hpp>
 
 #include "e2e/shell.hpp"
+#include "support/consul_server.hpp"
 #include "support/etcd_server.hpp"
 #include "support/mariadb_server.hpp"
 #include "support/redis_server.hpp"
 #include "support/required.hpp"
+#include "support/zookeeper_hand.hpp"
+#include "support/zookeeper_server.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -29,9 +32,12 @@ namespace {
 using e2e::eventually;
 using e2e::sandbox;
 using holdfast::testing::availability;
+using holdfast::testing::consul_server;
 using holdfast::testing::etcd_server;
 using holdfast::testing::mariadb_server;
 using holdfast::testing::redis_server;
+using holdfast::testing::zookeeper_hand;
+using holdfast::testing::zookeeper_server;
 using nlohmann::json;
 using std::chrono::steady_clock;
 
@@ -111,6 +117,41 @@ guarded_store guarded_etcd(const std::string& password) {
   return {server, "app", "", url.substr(url.find("://") + 3) + "/locks"};
 }
 
+// ---- ZooKeeper, one server or an ensemble
+
+template <std::size_t Nodes>
+open_store open_zookeeper() {
+  const auto server = std::make_shared<zookeeper_server>(zookeeper_server::options{.nodes = Nodes});
+  return {server, server->url()};
+}
+
+// Every login is good there; it is the ACL of the chroot that lets one of them in.
+template <std::size_t Nodes>
+guarded_store guarded_zookeeper(const std::string& password) {
+  const auto server = std::make_shared<zookeeper_server>(zookeeper_server::options{.nodes = Nodes});
+  zookeeper_hand hand{*server};
+  hand.log_in("app:" + password);
+  hand.create({.path = "/locks", .rights = holdfast::jute::creator_only()});
+  const auto url = server->url();
+  return {server, "app", "", url.substr(url.find("://") + 3) + "/locks"};
+}
+
+// ---- Consul, one server or a cluster
+
+template <std::size_t Nodes>
+open_store open_consul() {
+  const auto server = std::make_shared<consul_server>(consul_server::options{.nodes = Nodes});
+  return {server, server->url()};
+}
+
+template <std::size_t Nodes>
+guarded_store guarded_consul(const std::string& password) {
+  const auto server = std::make_shared<consul_server>(
+      consul_server::options{.nodes = Nodes, .master_token = password});
+  const auto url = server->url();
+  return {server, "", "", url.substr(url.find("://") + 3) + "/locks"};
+}
+
 const std::vector<store_row>& store_table() {
   constexpr std::uint64_t microseconds = 1'000'000'000'000'000;
   static const std::vector<store_row> table{
@@ -122,6 +163,15 @@ const std::vector<store_row>& store_table() {
        open_etcd<1>, guarded_etcd<1>},
       {"etcd3", "etcd", "etcd", "etcd://127.0.0.1:1,127.0.0.1:2", 0, "session=2s", 4,
        etcd_server::available, open_etcd<3>, guarded_etcd<3>},
+      {"consul", "consul", "consul", "consul://127.0.0.1:1", 0, "session=10s&lock_delay=0s", 25,
+       consul_server::available, open_consul<1>, guarded_consul<1>},
+      {"consul3", "consul", "consul", "consul://127.0.0.1:1,127.0.0.1:2", 0,
+       "session=10s&lock_delay=0s", 25, consul_server::available, open_consul<3>,
+       guarded_consul<3>},
+      {"zk", "zk", "zk", "zk://127.0.0.1:1", 0, "session=2s", 4.5, zookeeper_server::available,
+       open_zookeeper<1>, guarded_zookeeper<1>},
+      {"zk3", "zk", "zk", "zk://127.0.0.1:1,127.0.0.1:2", 0, "session=2s", 4.5,
+       zookeeper_server::available, open_zookeeper<3>, guarded_zookeeper<3>},
   };
   return table;
 }

@@ -12,23 +12,20 @@
 namespace {
 
 using e2e::eventually;
+using e2e::has;
 using e2e::sandbox;
 
 constexpr auto around_us = "the holdfast around this very command";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::unique_ptr<e2e::program> hold_until_go(sandbox& box, const std::string& name) {
   auto holder = box.start({"run", name, "--label", "nightly", "--", "sh", "-c",
-                           "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"});
+                           "echo $$ > pid; " + box.until_let_go()});
   box.pid_in("pid");
   return holder;
 }
 
 void finish(sandbox& box, e2e::program& holder) {
-  std::ofstream{box.path("go")};
+  EXPECT_TRUE(box.let_go());
   EXPECT_EQ(holder.wait().code, 0);
 }
 
@@ -81,7 +78,7 @@ TEST(waiting, counts_the_other_holders) {
   sandbox box;
   const auto reader = [&](const std::string& file) {
     auto started = box.start({"run", "a", "-s", "--", "sh", "-c",
-                              "echo $$ > " + file + "; while [ ! -e go ]; do sleep 0.02; done"});
+                              "echo $$ > " + file + "; " + box.until_let_go("go-" + file)});
     box.pid_in(file);
     return started;
   };
@@ -90,7 +87,8 @@ TEST(waiting, counts_the_other_holders) {
   EXPECT_TRUE(has(box.run({"run", "a", "-n", "--", "true"}).err, " and one other."));
   const auto three = reader("three");
   EXPECT_TRUE(has(box.run({"run", "a", "-n", "--", "true"}).err, " and 2 others."));
-  std::ofstream{box.path("go")};
+  for (const auto* file : {"one", "two", "three"})
+    EXPECT_TRUE(box.let_go(std::string{"go-"} + file));
   for (const auto* each : {&one, &two, &three}) EXPECT_EQ((*each)->wait().code, 0);
 }
 

@@ -68,7 +68,7 @@ class canary_listener {
     auto held = lock.acquire({.ttl = ttl});
     ASSERT_TRUE(is_ok(held));
     server.stop();
-    ASSERT_TRUE(wait_until([&] { return held->lost().stop_requested(); }));
+    ASSERT_TRUE(wait_until([&] { return held->lost().stop_requested(); }, 2 * patience));
     hear(lock.try_acquire());
     hear(held->release());
     server.resume();

@@ -91,6 +91,31 @@ TEST_F(etcd_contract, downgrade_is_idempotent_and_settle_knows_the_mode) {
   EXPECT_TRUE(leaves_nothing(server)) << left_behind(server);
 }
 
+TEST_F(etcd_contract, downgrade_that_does_not_shrink_is_refused) {
+  const etcd_server server;
+  auto a = open(server.url(), 1);
+  auto reads = a.ask("stock"), permits = a.ask("pool");
+  reads.mode = lock_mode::shared;
+  reads.weight = 1;
+  permits.mode = lock_mode::permits;
+  permits.weight = 2;
+  permits.capacity = 3;
+  for (const auto* ask : {&reads, &permits}) {
+    const auto held = take(a, *ask);
+    ASSERT_TRUE(is_ok(held));
+    EXPECT_TRUE(fails_with(a.verbs->downgrade(*held, lock_mode::upgradeable, call_within(patience)),
+                           errc::misconfigured));
+    const auto found = a.verbs->settle(*ask, call_within(patience));
+    ASSERT_TRUE(is_ok(found));
+    EXPECT_EQ(found->granted.mode, ask->mode);
+    EXPECT_EQ(found->granted.weight, ask->weight);
+  }
+  const auto held = a.verbs->settle(permits, call_within(patience));
+  EXPECT_TRUE(
+      fails_with(a.verbs->downgrade(held->granted, lock_mode::shared, call_within(patience)),
+                 errc::misconfigured));
+}
+
 // Whether it was granted or not: what it would have replaced is there, and nothing else.
 TEST_F(etcd_contract, left_upgrade_leaves_what_it_replaced) {
   const etcd_server server;

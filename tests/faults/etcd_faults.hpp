@@ -76,15 +76,4 @@ inline std::int64_t lease_of(const etcd_server& server, const lease& held) {
   throw std::runtime_error("no entry has the token of " + held.name());
 }
 
-// Something happens to the store (`act`, an operator's hand): the loss is announced within a second (S5).
-template <class Act>
-void expect_told_within_a_second(const lease& held, const Act& act) {
-  const loss_recorder loss{held};
-  act();
-  const auto done = std::chrono::steady_clock::now();
-  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
-  EXPECT_LE(loss.when() - done, 1s);
-  EXPECT_FALSE(held.valid());
-}
-
 }  // namespace holdfast::testing

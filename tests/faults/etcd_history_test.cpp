@@ -10,7 +10,7 @@ class etcd_history : public etcd_faults {};
 
 TEST_F(etcd_history, never_two_holders_through_stopped_and_killed_leaders) {
   etcd_server cluster{{.nodes = 3}};
-  history record;
+  etcd_record record;
   fighters all{record, 25};
   for (int i = 0; i < 4; ++i) all.add(cluster.url());
   for (int round = 0; round < 4; ++round) {
@@ -44,7 +44,7 @@ TEST_F(etcd_history, never_two_holders_through_stopped_and_killed_leaders) {
 // The same with no majority for longer than the ttl, twice, and everybody dead at the end.
 TEST_F(etcd_history, never_two_holders_through_lost_majorities) {
   etcd_server cluster{{.nodes = 3}};
-  history record;
+  etcd_record record;
   fighters all{record, 25};
   for (int i = 0; i < 4; ++i) all.add(cluster.url());
   for (int round = 0; round < 3; ++round) {

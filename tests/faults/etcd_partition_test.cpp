@@ -4,10 +4,12 @@
 // S5); tokens rise over all of it (S1); a minority shows nothing rather than what it remembers; after healing whoever
 // waits is served (L2).
 #include "faults/etcd_history.hpp"
-#include "support/network_lab.hpp"
+#include "faults/partition.hpp"
 
 namespace holdfast::testing {
 namespace {
+
+using cut_up_cluster = cut_up<etcd_server>;
 
 steady_time now() { return std::chrono::steady_clock::now(); }
 
@@ -20,128 +22,25 @@ class etcd_partition : public etcd_faults {
   }
 };
 
-// Nodes are at the places 0, 1 and 2. At the others, and at the hub, are clients only.
-struct cut_up_cluster {
-  explicit cut_up_cluster(std::size_t places = 3) : lab{places} {}
-
-  client open(std::size_t place, const std::string& url, client_options options = {}) const {
-    return lab.at(place, [&] { return client::open(url, std::move(options)); });
-  }
-  // The leader hears of no other node any more, and they do not hear of it. Clients hear all of them.
-  void depose(std::size_t leader) {
-    for (const auto other : others(leader)) lab.separate(leader, other);
-  }
-  void reinstate(std::size_t leader) {
-    for (const auto other : others(leader)) lab.reunite(leader, other);
-  }
-  static std::array<std::size_t, 2> others(std::size_t node) {
-    return {(node + 1) % 3, (node + 2) % 3};
-  }
-  bool heals() const {
-    return wait_until(
-        [&] { return servers.is_healthy(0) && servers.is_healthy(1) && servers.is_healthy(2); });
-  }
-
-  network_lab lab;
-  etcd_server servers{{.nodes = 3, .network = &lab}};
-};
-
-// Somebody who waits for the lock that `before` holds.
-class successor {
- public:
-  successor(mutex& lock, const lease& before, nanoseconds ttl)
-      : answer_(std::async(std::launch::async, [this, &lock, &before, ttl] {
-          auto got = lock.acquire({.wait = 3 * patience, .ttl = ttl});
-          was_too_early_ = got && before.valid();
-          when_ = now();
-          return got;
-        })) {}
-  // When it was there, the one before must have been over.
-  result<lease> get() {
-    auto got = testing::get(answer_, 3 * patience);
-    EXPECT_FALSE(was_too_early_) << "two valid holders";
-    return got;
-  }
-  steady_time when() const { return when_; }  // REQUIRES: get() has returned a lease
-
- private:
-  bool was_too_early_ = false;
-  steady_time when_{};
-  std::future<result<lease>> answer_;
-};
-
-// A node that is back needs a while to hear of the others, as long as it was away. An acquire may end before that.
-result<lease> acquire_at_last(mutex& lock) {
-  const acquire_options how{.wait = patience, .ttl = 2s};
-  auto got = lock.acquire(how);
-  wait_until([&] { return got || (got = lock.acquire(how)); }, 3 * patience);
-  return got;
-}
-
 long long ms(nanoseconds length) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(length).count();
 }
 
 // ---- the leader is cut off; the holder is not
 
-enum class isolation { from_nodes, from_all };
-
-void isolate(cut_up_cluster& all, std::size_t leader, isolation how) {
-  if (how == isolation::from_all) {
-    all.lab.cut(leader);
-  } else {
-    all.depose(leader);
-  }
-}
-
-void heal(cut_up_cluster& all, std::size_t leader, isolation how) {
-  if (how == isolation::from_all) {
-    all.lab.join(leader);
-  } else {
-    all.reinstate(leader);
-  }
-}
-
 // Six seconds are enough to find the next leader, and for it to be found.
-void expect_a_kept_lease(isolation how) {
+void leader_is_lost_and_no_lease(leader_is_cut how) {
   cut_up_cluster all;
-  const auto url = all.servers.url() + "?session=6s";
-  const auto a = all.open(network_lab::hub, url), b = all.open(network_lab::hub, url);
-  mutex ours{a, "stock"}, theirs{b, "stock"};
-  token_log tokens;
-  for (int round = 0; round < 2; ++round) {
-    auto held = ours.acquire({.wait = patience, .ttl = 6s});
-    ASSERT_TRUE(is_ok(held));
-    tokens.add(held->token());
-    successor next{theirs, *held, 6s};
-    ASSERT_TRUE(wait_for_entries(all.servers, "stock", 2));
-    const auto leader = all.servers.leader();
-    isolate(all, leader, how);
-    const auto cut = now();
-    EXPECT_TRUE(wait_until([&] { return !held->valid() || held->valid_until() > cut + 6s; }));
-    EXPECT_TRUE(held->valid()) << "two of three are enough; round " << round;
-    EXPECT_NE(all.servers.leader(), leader) << "a run without faults";
-    const auto releasing = now();
-    EXPECT_TRUE(is_ok(held->release()));
-    auto other = next.get();
-    ASSERT_TRUE(is_ok(other));
-    tokens.add(other->token());
-    ::testing::Test::RecordProperty(fmt::format("served_after_ms_{}", round),
-                                    fmt::format("{}", ms(next.when() - releasing)));
-    EXPECT_TRUE(is_ok(other->release()));
-    heal(all, leader, how);
-    ASSERT_TRUE(all.heals());
-  }
-  EXPECT_TRUE(leaves_nothing(all.servers)) << left_behind(all.servers);
+  expect_a_kept_lease(all, all.servers.url() + "?session=6s", 6s, how);
 }
 
 TEST_F(etcd_partition, leader_cut_off_from_all_costs_no_lease) {
-  expect_a_kept_lease(isolation::from_all);
+  leader_is_lost_and_no_lease(leader_is_cut::from_all);
 }
 
 // It still talks to its clients, and for a moment it does not know that it leads nobody.
 TEST_F(etcd_partition, leader_cut_off_from_the_other_nodes_costs_no_lease) {
-  expect_a_kept_lease(isolation::from_nodes);
+  leader_is_lost_and_no_lease(leader_is_cut::from_nodes);
 }
 
 // Two seconds may or may not be enough. Whoever keeps its lock has it, and whoever loses it says so in time.
@@ -153,7 +52,7 @@ TEST_F(etcd_partition, short_session_is_kept_or_lost_on_time_when_the_leader_is_
   token_log tokens;
   int kept = 0;
   for (int round = 0; round < 4; ++round) {
-    const auto how = round % 2 == 0 ? isolation::from_nodes : isolation::from_all;
+    const auto how = round % 2 == 0 ? leader_is_cut::from_nodes : leader_is_cut::from_all;
     auto held = ours.acquire({.wait = patience, .ttl = 2s});
     ASSERT_TRUE(is_ok(held));
     tokens.add(held->token());
@@ -309,27 +208,6 @@ TEST_F(etcd_partition, waiter_on_the_minority_side_gets_nothing_until_it_is_back
 
 class etcd_partition_history : public etcd_partition {};
 
-// Three live beside a node each and know no other; three live elsewhere and know all.
-void let_all_fight(cut_up_cluster& all, fighters& everybody) {
-  for (std::size_t place = 0; place < 5; ++place)
-    all.lab.at(place,
-               [&] { everybody.add(place < 3 ? all.servers.url(place) : all.servers.url()); });
-  all.lab.at(network_lab::hub, [&] { everybody.add(all.servers.url()); });
-}
-
-bool is_busy(const history& record, std::size_t grants) {
-  const auto before = record.size();
-  return wait_until([&] { return record.size() > before + grants; }, 2 * patience);
-}
-
-// Nobody is granted anything for longer than a session lives.
-bool falls_silent(const history& record) {
-  return wait_until([&] {
-    const auto before = record.size();
-    return stays_true([&] { return record.size() == before; }, 2500ms);
-  });
-}
-
 void check(cut_up_cluster& all, fighters& everybody, history& record, std::size_t holders_hit) {
   ASSERT_TRUE(all.heals());
   everybody.forget();
@@ -343,7 +221,7 @@ void check(cut_up_cluster& all, fighters& everybody, history& record, std::size_
 
 TEST_F(etcd_partition_history, never_two_holders_while_holders_are_cut_off) {
   cut_up_cluster all{5};
-  history record;
+  etcd_record record;
   fighters everybody{record, 0};
   let_all_fight(all, everybody);
   for (int round = 0; round < 4; ++round) {
@@ -362,7 +240,7 @@ TEST_F(etcd_partition_history, never_two_holders_while_holders_are_cut_off) {
 
 TEST_F(etcd_partition_history, never_two_holders_while_nodes_part) {
   cut_up_cluster all{5};
-  history record;
+  etcd_record record;
   fighters everybody{record, 0};
   let_all_fight(all, everybody);
   ASSERT_TRUE(is_busy(record, 30)) << "a run without load";

@@ -72,6 +72,17 @@ inline void expect_loss_on_time(const lease& held, const loss_recorder& loss) {
   EXPECT_FALSE(held.valid());
 }
 
+// Something happens to the store (`act`, an operator's hand): the loss is announced within a second (S5).
+template <class Act>
+void expect_told_within_a_second(const lease& held, const Act& act) {
+  const loss_recorder loss{held};
+  act();
+  const auto done = std::chrono::steady_clock::now();
+  ASSERT_TRUE(wait_until([&] { return loss.fired(); }));
+  EXPECT_LE(loss.when() - done, 1s);
+  EXPECT_FALSE(held.valid());
+}
+
 inline std::future<result<lease>> acquire_later(mutex& lock, acquire_options options = {}) {
   options.wait = std::min<nanoseconds>(options.wait, 3 * patience);
   return std::async(std::launch::async, [&lock, options] { return lock.acquire(options); });

@@ -69,16 +69,19 @@ switches() {
   expect_needed_by redis 'openssl'
   expect_needed_by mysql 'mariadb'
   expect_needed_by etcd 'nghttp2 openssl protobuf'
+  expect_needed_by zk 'openssl'
+  expect_needed_by consul 'libcurl nghttp2'  # CMake's own module for libcurl names what that is linked with
+  expect_needed_by http 'openssl'
 }
 
 expect_needed_by() {  # expect_needed_by ENGINE LIBRARIES
   local options=() engine out=$work/$1 needed
-  for engine in redis mysql etcd; do
+  for engine in redis mysql etcd zk consul http; do
     options+=("-DHOLDFAST_ENGINE_${engine^^}=$([[ $engine == "$1" ]] && echo ON || echo OFF)")
   done
-  configure "$root" "$out" -DHOLDFAST_BUILD_TESTS=OFF -DHOLDFAST_BUILD_BENCH=OFF "${options[@]}"
+  configure "$root" "$out" -DHOLDFAST_BUILD_TESTS=OFF -DHOLDFAST_BUILD_BENCH=OFF -DHOLDFAST_SERVE=OFF "${options[@]}"
   needed=$(cat "$out"/{CMakeCache.txt,build.ninja,cmake_install.cmake,holdfast.pc,holdfast-config.cmake} |
-    { grep -oiE 'openssl|nghttp2|mariadb|protobuf' || true; } | tr '[:upper:]' '[:lower:]' | sort -u | xargs)
+    { grep -oiE 'openssl|nghttp2|mariadb|protobuf|libcurl' || true; } | tr '[:upper:]' '[:lower:]' | sort -u | xargs)
   [[ $needed == "$2" ]] || fail "A build with the engine $1 needs \"$2\", but its files name \"$needed\"."
 }
 

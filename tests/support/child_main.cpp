@@ -1,6 +1,6 @@
 // What a child does: reads commands, one per line, and answers each with one line.
 //
-//   acquire NAME TTL   waits for it; "granted TOKEN", or the code of the failure
+//   acquire NAME TTL   waits for it; "granted TOKEN", or the code of the failure; with a word behind it outlives_client
 //   share NAME TTL     the same as a reader, and
 //   permit NAME TTL    the same of one permit of two
 //   owner NAME         its owner id, as three numbers
@@ -26,9 +26,10 @@ class servant {
 
   std::string answer(const std::string& line) {
     std::istringstream words{line};
-    std::string verb, name, ttl;
-    words >> verb >> name >> ttl;
-    if (verb == "acquire" || verb == "share" || verb == "permit") return acquire(verb, name, ttl);
+    std::string verb, name, ttl, lasting;
+    words >> verb >> name >> ttl >> lasting;
+    if (verb == "acquire" || verb == "share" || verb == "permit")
+      return acquire(verb, name, ttl, !lasting.empty());
     auto& held = leases_[name];
     if (verb == "owner") {
       const auto owner = held.owner();
@@ -45,8 +46,9 @@ class servant {
   }
 
  private:
-  std::string acquire(const std::string& how, const std::string& name, const std::string& ttl) {
-    const acquire_options options{.ttl = parse_duration(ttl).value()};
+  std::string acquire(const std::string& how, const std::string& name, const std::string& ttl,
+                      bool lasting) {
+    const acquire_options options{.ttl = parse_duration(ttl).value(), .outlives_client = lasting};
     auto got = how == "share"    ? shared_mutex{client_, name}.acquire_shared(options)
                : how == "permit" ? counting_semaphore{client_, name, 2}.acquire_permits(1, options)
                                  : mutex{client_, name}.acquire(options);

@@ -1,16 +1,13 @@
 #include "support/etcd_server.hpp"
 
+#include "support/loopback.hpp"
+#include "support/shared_server.hpp"
 #include "support/wait_until.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -26,75 +23,6 @@ namespace {
 std::optional<std::string> etcd_program() {
   if (const char* given = std::getenv("HOLDFAST_ETCD_SERVER")) return given;
   return find_program("etcd");
-}
-
-fs::path memory_if_possible() {
-  constexpr auto shared_memory = "/dev/shm";
-  return ::access(shared_memory, W_OK) == 0 ? fs::path{shared_memory} : fs::temp_directory_path();
-}
-
-// Blocking, one question per connection. Empty when the server does not answer in time.
-std::string http_exchange(std::uint16_t port, const std::string& request) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval wait{2, 0};
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string reply;
-  if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      ::send(socket, request.data(), request.size(), MSG_NOSIGNAL) ==
-          static_cast<ssize_t>(request.size())) {
-    std::array<char, 65536> buffer;  // NOLINT: filled by recv
-    for (;;) {
-      const auto count = ::recv(socket, buffer.data(), buffer.size(), 0);
-      if (count < 0) reply.clear();
-      if (count <= 0) break;
-      reply.append(buffer.data(), static_cast<std::size_t>(count));
-    }
-  }
-  ::close(socket);
-  return reply;
-}
-
-std::string base64_decoded(std::string_view text) {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  unsigned pending = 0, bits = 0;
-  for (const char c : text) {
-    const auto digit = digits.find(c);
-    if (digit == std::string_view::npos) break;
-    pending = (pending << 6U) | static_cast<unsigned>(digit);
-    bits += 6;
-    if (bits < 8) continue;
-    bits -= 8;
-    bytes.push_back(static_cast<char>((pending >> bits) & 0xffU));
-  }
-  return bytes;
-}
-
-// The value of a field of one flat JSON object as etcdctl prints it: numbers, or base64 in quotes. Empty when absent.
-std::string_view field(std::string_view object, std::string_view name) {
-  const auto at = object.find(fmt::format("\"{}\":", name));
-  if (at == std::string_view::npos) return {};
-  object.remove_prefix(at + name.size() + 3);
-  if (object.starts_with('"')) {
-    object.remove_prefix(1);
-    return object.substr(0, object.find('"'));
-  }
-  return object.substr(0, object.find_first_of(",}]"));
-}
-
-std::int64_t number(std::string_view digits) {
-  return digits.empty() ? 0 : std::stoll(std::string{digits});
-}
-
-std::string said_by(etcd_server::outcome ended, const std::vector<std::string>& words) {
-  if (ended.code == 0) return std::move(ended.said);
-  throw std::runtime_error(fmt::format("etcdctl {}: {}", fmt::join(words, " "),
-                                       ended.code ? ended.said : "no answer in time"));
 }
 
 }  // namespace
@@ -242,7 +170,7 @@ std::string etcd_server::log(std::size_t n) const {
 std::optional<std::string> etcd_server::http_get(std::size_t n, std::string_view path) const {
   if (!nodes_[n]->is_up()) return std::nullopt;
   const auto request = fmt::format("GET {} HTTP/1.0\r\n\r\n", path);
-  const auto reply = at(n, [&] { return http_exchange(nodes_[n]->metrics.number(), request); });
+  const auto reply = at(n, [&] { return ask_loopback(nodes_[n]->metrics.number(), request); });
   const auto body = reply.find("\r\n\r\n");
   if (body == std::string::npos) return std::nullopt;
   return reply.substr(body + 4);
@@ -321,148 +249,16 @@ std::string etcd_server::endpoints() const {
   return all;
 }
 
-std::vector<std::string> etcd_server::etcdctl_command(const std::vector<std::string>& words) const {
-  return command_over(endpoints(), words);
-}
-
-std::vector<std::string> etcd_server::command_over(const std::string& endpoints,
-                                                   const std::vector<std::string>& words) const {
-  // Version 2 of the API is what an old etcdctl speaks unless told otherwise.
-  std::vector<std::string> all{find_program("env").value(),
-                               "ETCDCTL_API=3",
-                               "NO_PROXY=*",
-                               find_program("etcdctl").value(),
-                               "--endpoints=" + endpoints,
-                               "--command-timeout=15s"};
-  if (how_.tls) {
-    all.push_back("--cacert=" + how_.ca_file);
-    all.emplace_back("--insecure-skip-tls-verify");
-    if (how_.client_certificates) {
-      all.push_back("--cert=" + operator_.file);
-      all.push_back("--key=" + operator_.key);
-    }
-  }
-  if (has_auth_) all.emplace_back("--user=root:root");
-  all.insert(all.end(), words.begin(), words.end());
-  return all;
-}
-
-etcd_server::outcome etcd_server::run(std::size_t place, const std::vector<std::string>& command,
-                                      std::chrono::nanoseconds limit) const {
-  const auto output = dir_.file(fmt::format("etcdctl.{}", ++commands_));
-  outcome ended;
-  ended.code = at(place, [&] { return process{command, output}.wait(limit); });
-  ended.said = text_of_file(output);
-  fs::remove(output);
-  while (ended.said.ends_with('\n')) ended.said.pop_back();
-  return ended;
-}
-
-etcd_server::outcome etcd_server::try_etcdctl(const std::vector<std::string>& words,
-                                              std::chrono::nanoseconds limit) const {
-  return run(network_lab::hub, etcdctl_command(words), limit);
-}
-
-std::string etcd_server::etcdctl(const std::vector<std::string>& words) const {
-  return said_by(try_etcdctl(words), words);
-}
-
-std::string etcd_server::etcdctl_at(std::size_t n, const std::vector<std::string>& words) const {
-  return said_by(run(n, command_over(endpoint(n), words), std::chrono::seconds{20}), words);
-}
-
-void etcd_server::enable_auth(const std::string& user, const std::string& password,
-                              const std::string& prefix) {
-  etcdctl({"user", "add", "root:root"});
-  etcdctl({"role", "add", "root"});
-  etcdctl({"user", "grant-role", "root", "root"});
-  etcdctl({"user", "add", user + ":" + password});
-  etcdctl({"role", "add", user});
-  etcdctl({"role", "grant-permission", "--prefix=true", user, "readwrite", prefix});
-  etcdctl({"user", "grant-role", user, user});
-  etcdctl({"auth", "enable"});
-  has_auth_ = true;
-}
-
-std::vector<etcd_server::key_value> etcd_server::all(const std::string& prefix) const {
-  const auto said =
-      etcdctl({"get", "--prefix", "--sort-by=CREATE", "--order=ASCEND", "-w=json", "--", prefix});
-  std::vector<key_value> found;
-  auto at = said.find("\"kvs\":[");
-  if (at == std::string::npos) return found;
-  for (at = said.find('{', at); at != std::string::npos; at = said.find('{', at + 1)) {
-    const auto object = std::string_view{said}.substr(at, said.find('}', at) - at);
-    found.push_back({base64_decoded(field(object, "key")), number(field(object, "create_revision")),
-                     number(field(object, "mod_revision")), base64_decoded(field(object, "value")),
-                     number(field(object, "lease"))});
-  }
-  return found;
-}
-
-std::vector<std::string> etcd_server::keys(const std::string& prefix) const {
-  std::vector<std::string> found;
-  for (auto& entry : all(prefix)) found.push_back(std::move(entry.key));
-  return found;
-}
-
-std::int64_t etcd_server::revision() const {
-  return number(field(etcdctl({"get", "-w=json", "no such key"}), "revision"));
-}
-
-void etcd_server::put(const std::string& key, const std::string& value) const {
-  etcdctl({"put", "--", key, value});
-}
-
-void etcd_server::erase(const std::string& key) const {
-  if (etcdctl({"del", "--", key}) != "1") throw std::runtime_error("there is no key " + key);
-}
-
-void etcd_server::revoke(std::int64_t lease) const {
-  etcdctl({"lease", "revoke", fmt::format("{:x}", lease)});
-}
-
-std::vector<std::int64_t> etcd_server::leases() const {
-  std::vector<std::int64_t> found;
-  std::istringstream lines{etcdctl({"lease", "list"})};  // "found 2 leases", then one each
-  std::string line;
-  std::getline(lines, line);
-  while (std::getline(lines, line)) found.push_back(std::stoll(line, nullptr, 16));
-  std::sort(found.begin(),
-            found.end());  // etcd's order is that of their ends, which heartbeats change
-  return found;
-}
-
-void etcd_server::compact() const {
-  etcdctl({"compact", "--physical", std::to_string(revision())});
-}
-
 // ---- shared
 
-namespace {
-
-// A forked child that exits runs this destructor, too, and must leave the parent's servers alone.
-struct shared_servers {
-  explicit shared_servers(std::size_t nodes)
-      : servers(std::make_unique<etcd_server>(etcd_server::options{.nodes = nodes})) {}
-  shared_servers(const shared_servers&) = delete;
-  shared_servers& operator=(const shared_servers&) = delete;
-  ~shared_servers() {
-    if (::getpid() != owner) static_cast<void>(servers.release());  // NOLINT: on purpose
-  }
-  std::unique_ptr<etcd_server> servers;
-  pid_t owner = ::getpid();
-};
-
-}  // namespace
-
 etcd_server& shared_etcd() {
-  static shared_servers single{1};
-  return *single.servers;
+  static shared_server<etcd_server> single;
+  return *single;
 }
 
 etcd_server& shared_etcd3() {
-  static shared_servers three{3};
-  return *three.servers;
+  static shared_server<etcd_server> three{{.nodes = 3}};
+  return *three;
 }
 
 }  // namespace holdfast::testing

@@ -1,14 +1,12 @@
 #include "support/mariadb_server.hpp"
 
+#include "support/made_once.hpp"
+#include "support/shared_server.hpp"
 #include "support/wait_until.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -40,20 +38,9 @@ constexpr std::string_view small =
     "aria_pagecache_buffer_size=128K\n"
     "key_buffer_size=64K\n";
 
-// Only the first test on this machine pays; others that come meanwhile wait for it.
 fs::path empty_data() {
-  const fs::path cache{HOLDFAST_TEST_CACHE};
-  const auto ready = cache / "mariadb-data";
-  fs::create_directories(cache);
-  const auto lock_path = (cache / "mariadb.lock").string();
-  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || ::flock(lock, LOCK_EX) != 0)
-    throw std::runtime_error(lock_path + ": " + std::strerror(errno));
-  if (!fs::exists(ready)) {
-    const auto unfinished = cache / "mariadb-data.new";
-    const auto config = (cache / "mariadb.cnf").string(),
-               log = (cache / "mariadb-install.log").string();
-    fs::remove_all(unfinished);
+  return made_once("mariadb-data", [](const fs::path& unfinished) {
+    const auto config = unfinished.string() + ".cnf", log = unfinished.string() + ".log";
     std::ofstream{config} << small;
     process install{{*program("mariadb-install-db"), "--defaults-file=" + config,
                      "--datadir=" + unfinished.string(), "--auth-root-authentication-method=normal",
@@ -61,10 +48,7 @@ fs::path empty_data() {
                     log};
     if (install.wait(std::chrono::minutes{1}) != 0)
       throw std::runtime_error("mariadb-install-db failed; it says:\n" + text_of_file(log));
-    fs::rename(unfinished, ready);
-  }
-  ::close(lock);
-  return ready;
+  });
 }
 
 }  // namespace
@@ -176,16 +160,8 @@ std::uint64_t mariadb_server::statements() const {
 }
 
 mariadb_server& shared_mariadb() {
-  // A forked child that exits runs this destructor, too, and must leave the parent's server alone.
-  struct shared {
-    std::unique_ptr<mariadb_server> server = std::make_unique<mariadb_server>();
-    pid_t owner = ::getpid();
-    ~shared() {
-      if (::getpid() != owner) static_cast<void>(server.release());  // NOLINT: on purpose
-    }
-  };
-  static shared instance;
-  return *instance.server;
+  static shared_server<mariadb_server> single;
+  return *single;
 }
 
 }  // namespace holdfast::testing

@@ -1,6 +1,7 @@
 #include "support/redis_server.hpp"
 
 #include "resp/resp.hpp"
+#include "support/shared_server.hpp"
 #include "support/wait_until.hpp"
 
 #include <fmt/format.h>
@@ -139,7 +140,8 @@ redis_server::~redis_server() { process_.kill(); }
 
 void redis_server::write_config() const {
   std::ofstream file{dir_.file("redis.conf")};
-  file << "bind 127.0.0.1\n"
+  file << "bind " << (how_.network == nullptr ? "" : host() + ' ') << "127.0.0.1\n"
+       << "protected-mode no\n"
        << "port " << (how_.over == transport::tcp ? port() : 0) << '\n'
        << "unixsocket " << socket_path() << '\n'
        << "unixsocketperm 700\n"
@@ -162,7 +164,18 @@ void redis_server::write_config() const {
 void redis_server::start() {
   const auto program = redis_program();
   if (!program) throw std::runtime_error(available().why);
-  process_ = process{{*program, dir_.file("redis.conf")}, dir_.file("log")};
+  std::vector<std::string> words;
+  if (!how_.environment.empty()) words.emplace_back("/usr/bin/env");
+  words.insert(words.end(), how_.environment.begin(), how_.environment.end());
+  words.push_back(*program);
+  words.push_back(dir_.file("redis.conf"));
+  if (how_.is_sentinel) words.emplace_back("--sentinel");
+  const auto begin = [&] { process_ = process{std::move(words), dir_.file("log")}; };
+  if (how_.network == nullptr) {
+    begin();
+  } else {
+    how_.network->at(how_.place, begin);
+  }
   const bool up = wait_until([this] { return !process_.is_running() || answers(); });
   if (!up || !process_.is_running()) {
     throw std::runtime_error("redis-server does not start; it says:\n" + log());
@@ -183,12 +196,16 @@ bool redis_server::answers() const {
   }
 }
 
+std::string redis_server::host() const {
+  return how_.network == nullptr ? "127.0.0.1" : how_.network->address(how_.place);
+}
+
 std::string redis_server::url() const {
   switch (how_.over) {
     case transport::tcp:
-      return fmt::format("redis://127.0.0.1:{}", port());
+      return fmt::format("redis://{}:{}", host(), port());
     case transport::tls:
-      return fmt::format("rediss://127.0.0.1:{}", port());
+      return fmt::format("rediss://{}:{}", host(), port());
     case transport::unix_socket:
       break;
   }
@@ -212,17 +229,17 @@ std::string redis_server::command(const std::vector<std::string_view>& words,
   return redis.ask(words);
 }
 
+std::string redis_server::try_command(const std::vector<std::string_view>& words) const {
+  try {
+    return command(words, std::chrono::seconds{1});
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+}
+
 redis_server& shared_redis() {
-  // A forked child that exits runs this destructor, too, and must leave the parent's server alone.
-  struct shared {
-    std::unique_ptr<redis_server> server = std::make_unique<redis_server>();
-    pid_t owner = ::getpid();
-    ~shared() {
-      if (::getpid() != owner) static_cast<void>(server.release());  // NOLINT: on purpose
-    }
-  };
-  static shared instance;
-  return *instance.server;
+  static shared_server<redis_server> single;
+  return *single;
 }
 
 }  // namespace holdfast::testing

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "support/certificates.hpp"
+#include "support/network_lab.hpp"
 #include "support/process.hpp"
 #include "support/required.hpp"
 #include "support/reserved_port.hpp"
@@ -40,6 +41,11 @@ class redis_server {
     std::string password{};
     // The names that the certificate is for.
     std::string certified = "DNS:localhost,IP:127.0.0.1";
+    std::vector<std::string> environment{};  // NAME=value
+    bool is_sentinel = false;
+    // Where it lives; null: on the loopback of this machine.
+    const network_lab* network = nullptr;
+    std::size_t place = 0;
   };
 
   // Is there a redis-server? From the PATH, or the one that HOLDFAST_REDIS_SERVER names.
@@ -54,6 +60,7 @@ class redis_server {
 
   // redis://127.0.0.1:PORT, rediss://127.0.0.1:PORT, or unix:PATH. Without credentials.
   std::string url() const;
+  std::string host() const;
   std::uint16_t port() const noexcept { return port_ ? port_->number() : std::uint16_t{0}; }
   const std::string& ca_file() const noexcept { return ca_file_; }        // transport::tls
   const certificate_authority& authority() const { return *authority_; }  // transport::tls
@@ -70,6 +77,8 @@ class redis_server {
   // One command on a connection of its own, over the Unix socket.
   std::string command(const std::vector<std::string_view>& words,
                       std::chrono::nanoseconds limit = std::chrono::seconds{10}) const;
+  // The same of one that may be stopped or dead: empty when nothing comes within a second.
+  std::string try_command(const std::vector<std::string_view>& words) const;
 
  private:
   void write_config() const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <stdexcept>
@@ -29,5 +30,12 @@ class temp_dir {
  private:
   std::filesystem::path path_;
 };
+
+// For a server that writes much and cannot be told not to fsync.
+inline std::filesystem::path memory_if_possible() {
+  constexpr auto shared_memory = "/dev/shm";
+  return ::access(shared_memory, W_OK) == 0 ? std::filesystem::path{shared_memory}
+                                            : std::filesystem::temp_directory_path();
+}
 
 }  // namespace holdfast::testing

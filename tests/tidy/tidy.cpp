@@ -58,6 +58,16 @@ const std::vector<arrow>& arrows() {
        {"src/resp/", "include/holdfast/result.hpp"},
        standard,
        "resp includes only resp/ and the header of results: a codec knows no socket and no lock"},
+      {"src/jute/",
+       {"src/jute/", "include/holdfast/result.hpp"},
+       standard,
+       "jute includes only jute/ and the header of results: a codec knows no socket and no lock"},
+      {"src/http/",
+       {"src/http/", "src/support/", "include/holdfast/result.hpp"},
+       third_party,
+       "http includes only http/, support/ and the header of results: a codec knows no socket and "
+       "no "
+       "lock"},
       {"src/net/",
        {"src/support/", "src/net/", "include/holdfast/result.hpp", "include/holdfast/error.hpp",
         "include/holdfast/types.hpp"},
@@ -96,15 +106,21 @@ const std::vector<arrow>& arrows() {
        "knows no engine"},
       {"src/engines/",
        {"include/holdfast/", "src/support/", "src/engines/common/", "src/net/", "src/resp/",
-        "src/grpc/", "@"},
+        "src/jute/", "src/grpc/", "src/http/", "@"},
        third_party,
-       "an engine includes only holdfast/, support/, net/, resp/, grpc/, what all engines share "
+       "an engine includes only holdfast/, support/, net/, resp/, jute/, grpc/, http/, what all "
+       "engines "
+       "share "
        "and its "
        "own folder, never core or another engine"},
       {"src/",
        {},
        standard,
        "this folder has no row in the table of arrows in tests/tidy/tidy.cpp; give it one"},
+      {"cli/serve.cpp",
+       {"include/holdfast/", "cli/", "server/serve.hpp", "server/options.hpp", "server/keys.hpp"},
+       third_party,
+       "the command serve uses the public headers and the front door of server/"},
       {"cli/",
        {"include/holdfast/", "cli/"},
        third_party,
@@ -117,11 +133,15 @@ const std::vector<arrow>& arrows() {
        {"include/holdfast/", "examples/"},
        third_party,
        "an example uses only the public headers"},
-      // Its baseline is our own transport, bare.
+      // Their baselines are our own transport and our own codec, bare.
       {"bench/etcd_bare.",
        {"include/holdfast/", "src/net/", "src/grpc/", "bench/"},
        third_party,
        "the bare transactions use the public headers and the transport"},
+      {"bench/zk_bare.",
+       {"include/holdfast/", "src/jute/", "bench/"},
+       third_party,
+       "the bare requests use the public headers and the codec"},
       {"bench/",
        {"include/holdfast/", "bench/"},
        third_party,

@@ -7,6 +7,7 @@
 #include "support/engine_fixture.hpp"
 #include "support/expect.hpp"
 #include "support/temp_dir.hpp"
+#include "support/wait_until.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +18,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <random>
+#include <string>
+#include <utility>
 
 namespace holdfast {
 namespace {
@@ -93,33 +97,58 @@ struct scenario {
   deed what;
 };
 
-class file_crash : public ::testing::TestWithParam<scenario> {
- protected:
-  // Runs the deed in a process of its own and kills it after so many instructions. The number it took, or -1
-  // when tracing is not allowed here.
-  long run(long stop_after) {
-    const pid_t child = fork();
-    if (child == 0) {
+// A process of its own, which raises SIGSTOP where the steps begin; they end with `body`.
+class traced {
+ public:
+  explicit traced(const std::function<void()>& body) : child_(fork()) {
+    if (child_ == 0) {
       if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(1);
-      testing::raw_client own{make_engine, url_, system_clock(), 7};
-      raise(SIGSTOP);
-      GetParam().what(own);
+      body();
       raise(SIGSTOP);
       _exit(0);
     }
     int status = 0;
-    long steps = -1;
-    if (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
-      for (steps = 0; steps < stop_after; ++steps) {
-        if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0) break;
-        if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) break;
-        if (WSTOPSIG(status) == SIGSTOP) break;  // the second stop: it came through
-      }
-    }
-    kill(child, SIGKILL);
-    while (waitpid(child, &status, 0) == child && !WIFSIGNALED(status) && !WIFEXITED(status)) {
+    is_there_ = waitpid(child_, &status, 0) == child_ && WIFSTOPPED(status);
+  }
+  traced(const traced&) = delete;
+  traced& operator=(const traced&) = delete;
+  ~traced() { kill(); }
+
+  // The number of instructions it took, or -1 when tracing is not allowed here.
+  long step(long most) const {
+    if (!is_there_) return -1;
+    long steps = 0;
+    for (int status = 0; steps < most; ++steps) {
+      if (ptrace(PTRACE_SINGLESTEP, child_, nullptr, nullptr) != 0) break;
+      if (waitpid(child_, &status, 0) != child_ || !WIFSTOPPED(status)) break;
+      if (WSTOPSIG(status) == SIGSTOP) break;  // the second stop: it came through
     }
     return steps;
+  }
+  void kill() {
+    if (std::exchange(is_over_, true)) return;
+    ::kill(child_, SIGKILL);
+    int status = 0;
+    while (waitpid(child_, &status, 0) == child_ && !WIFSIGNALED(status) && !WIFEXITED(status)) {
+    }
+  }
+
+ private:
+  const pid_t child_;
+  bool is_there_ = false, is_over_ = false;
+};
+
+class file_crash : public ::testing::TestWithParam<scenario> {
+ protected:
+  // Runs the deed and kills it after so many instructions. The number it took.
+  long run(long stop_after) {
+    return traced{[this] {
+             testing::raw_client own{make_engine, url_, system_clock(), 7};
+             raise(SIGSTOP);
+             GetParam().what(own);
+             raise(SIGSTOP);
+           }}
+        .step(stop_after);
   }
 
   std::uint64_t rebuilds() {
@@ -200,6 +229,67 @@ INSTANTIATE_TEST_SUITE_P(file, file_crash,
                                            scenario{"hand_over", hand_over},
                                            scenario{"make_names", make_names}),
                          [](const auto& one) { return std::string{one.param.name}; });
+
+// The death of such a holder ends nothing, so those who wait need not hear of it; but it may die when it has given its
+// lock to the first of them, and not told it yet.
+TEST(file_crash_of_a_lasting_holder, the_client_it_gave_its_lock_to_hears_of_it) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer does not allow threads in a forked child";
+#endif
+  const testing::temp_dir folder;
+  const auto url = "file:" + folder.file("store");
+  struct wait {
+    call limits = testing::call_within(30s);
+    testing::promised<progress> told;
+  };
+  std::deque<wait> all;  // the engine uses them until it ends
+  testing::raw_client waits{make_engine, url, system_clock(), 1};
+  constexpr int trials = 200, enough = 20;
+  constexpr std::int64_t lasting = 7;
+  long length = instructions_per_trial;
+  int granted = 0, kept = 0;
+  // From some instruction on it has told everything.
+  for (int trial = 0; trial <= trials && granted < enough; ++trial) {
+    const auto name = "lasts/" + std::to_string(trial);
+    traced holder{[&] {
+      testing::raw_client own{make_engine, url, system_clock(), lasting};
+      auto ask = own.ask(name);
+      ask.ttl = 60s;
+      ask.outlives_client = true;
+      const auto held = own.verbs->enter(ask, {}).value();
+      raise(SIGSTOP);
+      (void)own.verbs->release(held.granted, {});
+    }};
+    const auto place = waits.verbs->enter(waits.ask(name), {}).value();
+    ASSERT_EQ(place.what, kind::waiting);
+    auto& wanted = all.emplace_back();
+    auto& told = wanted.told;
+    waits.verbs->start_await(place.waiting, wanted.limits, told);
+    const long steps = holder.step(trial == 0 ? length : length * trial / trials);
+    if (steps < 0) GTEST_SKIP() << "ptrace is not allowed here";
+    if (trial == 0) length = steps;
+    holder.kill();
+    const auto is_kept = [&] {
+      const auto seen = waits.verbs->inspect(name, {}).value();
+      return seen.holders.size() == 1 && seen.holders.front().pid == lasting;
+    };
+    ASSERT_TRUE(testing::wait_until([&] { return told.is_done() || is_kept(); }, 10s))
+        << "it has the lock since instruction " << steps << " of " << length << ", and sleeps on";
+    if (told.is_done()) {
+      granted += trial == 0 ? 0 : 1;
+    } else {
+      ++kept;
+      ASSERT_TRUE(is_ok(waits.verbs->revoke(name, {})));
+    }
+    const auto got = told.get();
+    ASSERT_TRUE(is_ok(got));
+    if (got->is_granted) {
+      ASSERT_TRUE(is_ok(waits.verbs->release(got->granted, {})));
+    }
+  }
+  EXPECT_GT(granted, 0);
+  EXPECT_GT(kept, 0);
+}
 
 }  // namespace
 }  // namespace holdfast

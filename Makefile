@@ -16,7 +16,7 @@ configure_and_build = cmake --preset $(1) && cmake --build --preset $(1) --paral
 
 .DEFAULT_GOAL := quick
 .NOTPARALLEL:
-.PHONY: quick run build test check quick-check format format-check lint asan tsan fuzz bench servers install package clean help
+.PHONY: quick run build test check quick-check format format-check lint asan tsan fuzz bench flash-sale servers install package clean help
 
 quick:  ## build and run the fast tests (plain `make`)
 	@tools/setup build test
@@ -35,19 +35,20 @@ build:  ## build the library, the command, the examples and the benchmarks, in b
 test:  ## build and run all tests
 	@tools/setup build test
 	@$(call configure_and_build,dev)
-	@ctest --preset dev --parallel $(TEST_JOBS)
+	@tools/run-tests --preset dev --parallel $(TEST_JOBS)
 
 check: format-check lint asan tsan  ## format, warnings of clang, clang-tidy, include rule, sanitizers
 
 # What fits into every run of CI: all of it is part of `make check`, on fewer rows and files.
-QUICK_ROWS ?= memory|file|redis
-quick-check: format-check  ## the part of check that takes about a quarter of an hour
+QUICK_ROWS ?= memory|file|redis|zk|http
+quick_suites = unit_tests engines_tests conformance_tests
+quick-check: format-check  ## the part of check that takes about half an hour
 	@tools/setup build test check
-	@$(call configure_and_build,clang)
-	@tools/sanitized-tests --preset clang-asan --parallel $(JOBS) --tests-regex '^unit|^engines\.(layouts|redis)|/($(QUICK_ROWS))$$'
+	@$(call configure_and_build,clang) --target $(quick_suites) holdfast_cli
+	@tools/run-tests --preset clang-asan --parallel $(JOBS) --tests-regex '^unit|^engines\.(layouts|redis)|/($(QUICK_ROWS))$$'
 	@tools/lint build/clang $(JOBS) HEAD~10
 	@$(call configure_and_build,tsan-core)
-	@$(fixed_addresses) tools/sanitized-tests --preset tsan-core --parallel $(JOBS)
+	@$(fixed_addresses) tools/run-tests --preset tsan-core --parallel $(JOBS)
 
 format:  ## format the sources in place
 	@tools/setup check
@@ -83,9 +84,22 @@ bench:  ## build and run the baseline benchmarks
 	@$(call configure_and_build,release)
 	@build/release/bench/file_baseline
 	@build/release/bench/redis_baseline
+	@build/release/bench/redlock_baseline
+	@build/release/bench/redis_ha_baseline
 	@build/release/bench/mysql_baseline
 	@test ! -x build/release/bench/etcd_baseline || build/release/bench/etcd_baseline
+	@test ! -x build/release/bench/zk_baseline || build/release/bench/zk_baseline
+	@PATH="$$PATH:$(CURDIR)/build/tools/consul" build/release/bench/consul_baseline
+	@test ! -x build/release/bench/serve_baseline || build/release/bench/serve_baseline
 	@echo 'For a store of your own: build/release/cli/holdfast bench --help'
+
+flash-sale:  ## sell one stock under every scheme on every real server, and make a page of it
+	@tools/setup build test
+	@$(call configure_and_build,release) --target holdfast_cli
+	@mkdir -p build/flash-sale
+	@tools/servers -- sh -c 'build/release/cli/holdfast flash-sale --stores "$$HOLDFAST_SERVERS" \
+	  --faults none,kill,pause --html build/flash-sale/index.html --json build/flash-sale/result.json'
+	@echo 'The page: $(CURDIR)/build/flash-sale/index.html'
 
 servers:  ## start lock servers to play with
 	@tools/servers

@@ -15,6 +15,7 @@
 #   PACKAGES   what find_package must find, here and again in a consumer of the static library
 #   LIBRARIES  the targets of those packages to link
 #   PKGCONFIG  the names of the same libraries for `pkg-config --static`
+#   LINKED     what `pkg-config --static` links instead, where a library's own file names libraries that need not be there
 #   DEBIAN     the packages of Debian that bring them: what libholdfast-dev depends on
 #
 # The sources are src/engines/<name>/*.cpp. The cache entry HOLDFAST_ENGINE_<NAME> decides: AUTO builds the engine
@@ -23,7 +24,7 @@
 
 function(holdfast_engine)
   cmake_parse_arguments(
-    PARSE_ARGV 0 arg "" "NAME;DEFAULT" "SCHEMES;SYSTEMS;USES;PACKAGES;LIBRARIES;PKGCONFIG;DEBIAN"
+    PARSE_ARGV 0 arg "" "NAME;DEFAULT" "SCHEMES;SYSTEMS;USES;PACKAGES;LIBRARIES;PKGCONFIG;LINKED;DEBIAN"
   )
   string(TOUPPER ${arg_NAME} upper)
   set(switch HOLDFAST_ENGINE_${upper})
@@ -71,6 +72,7 @@ function(holdfast_engine)
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_LIBRARIES ${arg_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_PACKAGES ${arg_PACKAGES})
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_PKGCONFIG ${arg_PKGCONFIG})
+  set_property(GLOBAL APPEND PROPERTY HOLDFAST_LINKED ${arg_LINKED})
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_DEBIAN ${arg_DEBIAN})
   set_property(GLOBAL APPEND PROPERTY HOLDFAST_FOLDERS_USED ${arg_USES})
 endfunction()

@@ -8,6 +8,8 @@ set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 
 get_property(packages GLOBAL PROPERTY HOLDFAST_PACKAGES)
 get_property(pkgconfig GLOBAL PROPERTY HOLDFAST_PKGCONFIG)
+get_property(linked GLOBAL PROPERTY HOLDFAST_LINKED)
+list(JOIN linked " " linked)
 list(PREPEND packages Threads fmt)
 list(PREPEND pkgconfig fmt)
 list(REMOVE_DUPLICATES packages)

@@ -8,6 +8,7 @@
 // The messages are few and small, so they are written and read here by hand: core needs no protobuf.
 #include <holdfast/fence.hpp>
 
+#include "fences/token_text.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -162,11 +163,7 @@ etcd_fence::etcd_fence(std::string key) : key_(std::move(key)) {
 }
 
 std::string etcd_fence::value(fencing_token token) {
-  if (token.value == 0) {
-    throw lock_error{
-        {errc::misconfigured,
-         "A fence was shown the token 0, which belongs to no lease; show it lease.token()."}};
-  }
+  if (token.value == 0) throw lock_error{fences::no_lease_has_it()};
   return fmt::format("{:0{}}", token.value, token_width);
 }
 

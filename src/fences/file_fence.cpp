@@ -5,6 +5,7 @@
 // it wrote, and admitted nobody.
 #include <holdfast/fence.hpp>
 
+#include "fences/token_text.hpp"
 #include "support/text.hpp"
 
 #include <fcntl.h>
@@ -112,11 +113,7 @@ result<void> sync_directory(const std::string& path) {
 file_fence::file_fence(std::string path) : path_(std::move(path)) {}
 
 result<void> file_fence::admit(fencing_token token) const {
-  if (token.value == 0) {
-    return error{
-        errc::misconfigured,
-        "A fence was shown the token 0, which belongs to no lease; show it lease.token()."};
-  }
+  if (token.value == 0) return fences::no_lease_has_it();
   const descriptor file{
       ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)};
   if (!file.is_open()) return failed(path_, "opened", errno);

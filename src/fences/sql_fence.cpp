@@ -5,6 +5,7 @@
 // send numbers as text: the server would take those for signed.
 #include <holdfast/fence.hpp>
 
+#include "fences/token_text.hpp"
 #include "support/text.hpp"
 
 #include <fmt/format.h>
@@ -56,11 +57,7 @@ std::string sql_fence::schema() const {
 }
 
 result<void> sql_fence::admit(fencing_token token, const runner& run) const {
-  if (token.value == 0) {
-    return error{
-        errc::misconfigured,
-        "A fence was shown the token 0, which belongs to no lease; show it lease.token()."};
-  }
+  if (token.value == 0) return fences::no_lease_has_it();
   const auto newest = run(statement_, resource_, token.value);
   if (!newest) return newest.error();
   if (*newest == token.value) return {};

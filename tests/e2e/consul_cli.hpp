@@ -23,6 +23,7 @@ class consul_cli : public store_cli<consul_server> {
     auto& servers = store_cli::start(std::move(how));
     box.set("HOLDFAST_STORE", servers.url() + "/locks?lock_delay=0s");
     box.set("CONSUL", consul_server::program());
+    box.set("SHELL", "/bin/sh");  // which `consul lock` runs its command with
     box.set("CONSUL_HTTP_ADDR", fmt::format("http://127.0.0.1:{}", servers.plain_port()));
     return servers;
   }

@@ -203,7 +203,8 @@ TEST_F(consul_interop, what_the_store_does_not_know_is_not_invented) {
 
 TEST_F(consul_interop, break_takes_theirs_away) {
   start();
-  const auto holder = theirs("locks/job " + stays("pid"));
+  // It gives the line to a shell and signals that one alone; not every shell becomes the last command by itself.
+  const auto holder = theirs("locks/job exec " + stays("pid"));
   box.pid_in("pid");
   EXPECT_EQ(box.run({"break", "job", "--yes"}).code, 0);
   // Theirs asks for a delay of 15 s when its session goes. We give the key back instead.

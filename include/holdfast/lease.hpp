@@ -112,7 +112,8 @@ class lease {
   // store and does not block. Gives the owner id that the successor needs.
   //   not_held       it was released or moved from before
   //   lost           it was lost
-  //   unsupported    it was not acquired with acquire_options::outlives_client; it stays what it was
+  //   unsupported    it was not acquired with acquire_options::outlives_client, or is held more than once (by a
+  //                  recursive_mutex); it stays what it was
   //   unavailable    an earlier change of its mode is still being cleared up; it stays what it was
   //   misconfigured  in a forked child
   result<owner_id> leave_behind();

@@ -253,14 +253,15 @@ class upgrade_operation final : public async_machine<void> {
     upgraded_.token = answer->token;
     won_ = answer->owner;
     auto done = adopt_upgrade(*state_, upgraded_.generation, *answer);
-    if (done && is_abandoned()) undo_upgrade(*state_, upgraded_.generation, answer->owner);
+    if (done && is_abandoned())
+      undo_upgrade(*state_, upgraded_.generation, answer->owner, old_.owner);
     finish(std::move(done));
   }
   void resuming() noexcept override {
     if (outcome->has_value()) lease_access::refill(held_, upgraded_);
   }
   void dropped() noexcept override {
-    if (outcome->has_value()) undo_upgrade(*state_, upgraded_.generation, won_);
+    if (outcome->has_value()) undo_upgrade(*state_, upgraded_.generation, won_, old_.owner);
   }
 
   lease& held_;

@@ -165,10 +165,18 @@ result<owner_id> leave_behind(lease& held) {
   const auto state = lease_access::state(held);
   if (!state->core->usable_here()) return state->core->forked_error();
   const auto generation = lease_access::generation(held);
+  const bool is_changing =
+      state->changing.load();  // before the grant is read: it may end meanwhile
   const auto granted = state->current_grant(generation);
   if (!granted) return state->lost_error();
   // What is there to be left behind is not known.
-  if (state->changing.load()) return still_changing(*state);
+  if (is_changing) return still_changing(*state);
+  if (state->entries.load() != 0)
+    return error{
+        errc::unsupported,
+        fmt::format("lock '{}' on {} is held more than once here (recursive_mutex), so it cannot "
+                    "be left behind; release the others first",
+                    state->name, state->core->url())};
   if (!state->outlives_client.load(std::memory_order_relaxed))
     return error{
         errc::unsupported,

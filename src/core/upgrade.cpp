@@ -23,15 +23,25 @@ result<void> check_ours(const lease& held, std::string_view name) {
                fmt::format("the lease is of lock '{}', not of '{}'", held.name(), name)};
 }
 
+// The store has nothing of the upgrade that was asked for, and what it would have replaced may be there again. A
+// release of the lease that looked while neither seemed to be there went away with nothing, so it is looked again.
+void end_change(client_core& core, const std::string& name, const std::shared_ptr<hold>& state,
+                std::uint64_t generation, const owner_id& base) {
+  if (state)
+    state->changing = false;  // before it is asked: a release that begins now needs no help
+  if (!state || !state->is_current(generation)) core.clear_up(name, base, lock_mode::upgradeable);
+}
+
 // A doubt about an upgrade. What became of the request of `wanted`, and of the lease, decides what to do about it.
 class upgrade_doubt {
  public:
-  upgrade_doubt(hold& state, std::uint64_t generation, const owner_id& wanted)
+  upgrade_doubt(hold& state, std::uint64_t generation, const owner_id& wanted, const owner_id& base)
       : core_(*state.core),
         name_(state.name),
         who_(state.weak_from_this()),
         generation_(generation),
-        wanted_(wanted) {}
+        wanted_(wanted),
+        base_(base) {}
 
   bool operator()(const std::stop_token& stop) const {
     request ask;
@@ -44,7 +54,7 @@ class upgrade_doubt {
     // The hold is kept for a moment only: it keeps the client, and its last handle would wait for our calls.
     switch (found->what) {
       case entered::kind::busy:
-        if (const auto state = who_.lock()) state->changing = false;
+        end_change(core_, name_, who_.lock(), generation_, base_);
         return true;
       case entered::kind::waiting:
         found->waiting.replacing = true;
@@ -77,7 +87,7 @@ class upgrade_doubt {
   std::string name_;
   std::weak_ptr<hold> who_;
   std::uint64_t generation_;
-  owner_id wanted_;
+  owner_id wanted_, base_;
 };
 
 // A doubt about a downgrade: it is repeated until the store agrees, or the lease is over.
@@ -176,10 +186,12 @@ result<upgrade_plan> prepare_upgrade(const lease& held, std::string_view name,
   const auto& state = lease_access::state(held);
   if (!state->core->usable_here()) return state->core->forked_error();
   auto options = asked;
+  const bool is_changing =
+      state->changing.load();  // before the grant is read: it may end meanwhile
   const auto old = state->current_grant(lease_access::generation(held));
   if (!old) return state->lost_error();
+  if (is_changing) return still_changing(*state);
   if (old->mode != lock_mode::upgradeable) return wrong_mode(*state, "an upgrade", old->mode);
-  if (state->changing.load()) return still_changing(*state);
   options.ttl = state->asked_ttl;
   auto checked = state->core->checked(std::move(options));
   if (!checked) return std::move(checked).error();
@@ -203,16 +215,18 @@ result<void> adopt_upgrade(hold& state, std::uint64_t generation, const grant& w
 }
 
 void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& machine) {
+  const auto& base = machine.ask().replaces->owner;
   if (machine.in_doubt()) {
-    undo_upgrade(state, generation, machine.ask().owner);
+    undo_upgrade(state, generation, machine.ask().owner, base);
   } else {
-    state.changing = false;
+    end_change(*state.core, state.name, state.shared_from_this(), generation, base);
   }
 }
 
-void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner) {
+void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner,
+                  const owner_id& base) {
   state.changing = true;
-  state.core->retry_until_certain(upgrade_doubt{state, generation, owner});
+  state.core->retry_until_certain(upgrade_doubt{state, generation, owner, base});
 }
 
 result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked) {
@@ -243,12 +257,14 @@ result<void> downgrade(lease& held, std::string_view name, lock_mode to) {
   const auto state = lease_access::state(held);
   if (!state->core->usable_here()) return state->core->forked_error();
   const auto generation = lease_access::generation(held);
+  const bool is_changing =
+      state->changing.load();  // before the grant is read: it may end meanwhile
   const auto old = state->current_grant(generation);
   if (!old) return state->lost_error();
+  // One doubt at a time: the earlier change, repeated after this one, would undo it.
+  if (is_changing) return still_changing(*state);
   if (!shrinks(old->mode, to))
     return wrong_mode(*state, fmt::format("a downgrade to {}", to_string(to)), old->mode);
-  // One doubt at a time: the earlier change, repeated after this one, would undo it.
-  if (state->changing.load()) return still_changing(*state);
   auto& store = state->core->store();
   auto answer = store.downgrade(*old, to, state->core->bounded_call());
   const bool first_in_doubt = !answer && answer.error().code() == errc::outcome_unknown;

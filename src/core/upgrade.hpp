@@ -25,8 +25,9 @@ request upgrade_request(hold& state, const grant& old, const acquire_options& op
 result<void> adopt_upgrade(hold& state, std::uint64_t generation, const grant& won);
 // The upgrade failed. If that is not certain, the store is asked until it is, and what it granted is taken back.
 void end_upgrade(hold& state, std::uint64_t generation, const acquire_machine& machine);
-// The upgrade went through and is not wanted any more: back to an upgradeable read, in the background.
-void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner);
+// The upgrade of `base` went through and is not wanted any more: back to an upgradeable read, in the background.
+void undo_upgrade(hold& state, std::uint64_t generation, const owner_id& owner,
+                  const owner_id& base);
 
 result<void> upgrade(lease& held, std::string_view name, const acquire_options& asked);
 result<void> downgrade(lease& held, std::string_view name, lock_mode to);

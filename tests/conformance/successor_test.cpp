@@ -258,6 +258,26 @@ TEST_P(successors, grant_is_adopted_once) {
   EXPECT_TRUE(is_ok(own->release()));
 }
 
+// The outer lease would be over without a word.
+TEST_P(successors, lease_that_was_entered_again_is_not_left_behind) {
+  NEEDS(outlives_client);
+  const auto store = open();
+  recursive_mutex lock{store, name()};
+  auto outer = lock.acquire({.outlives_client = true});
+  ASSERT_TRUE(is_ok(outer));
+  {
+    auto inner = lock.acquire();
+    ASSERT_TRUE(is_ok(inner));
+    EXPECT_TRUE(fails_with(inner->leave_behind(), errc::unsupported));
+    EXPECT_TRUE(fails_with(outer->leave_behind(), errc::unsupported));
+    EXPECT_TRUE(inner->valid());
+  }
+  EXPECT_TRUE(outer->valid());
+  EXPECT_FALSE(outer->lost().stop_requested());
+  EXPECT_TRUE(is_ok(outer->leave_behind()));
+  open().revoke(name()).value();
+}
+
 // Threads of one process hand a lock to each other, but not one that outlives them.
 TEST_P(successors, lasting_lease_is_not_handed_to_one_that_does_not_last) {
   NEEDS(outlives_client);

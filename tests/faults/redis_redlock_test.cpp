@@ -371,6 +371,28 @@ TEST_F(redlock_crowd, short_waits_for_a_free_lock_succeed_whoever_looks_on) {
   }
 }
 
+// After many split votes clients ask at different times; one with little time asks all the same.
+TEST_F(redlock_crowd, wait_of_a_moment_for_a_free_lock_succeeds_after_split_votes) {
+  redlock_servers nodes{{.nodes = 3}};
+  const auto url = nodes.url();
+  const std::vector clients{client::open(url), client::open(url), client::open(url)};
+  {
+    std::vector<std::jthread> crowd;
+    for (const auto& one : clients)
+      crowd.emplace_back([&one] {
+        mutex lock{one, "stock"};
+        for (int i = 0; i < 40; ++i)
+          if (auto held = lock.acquire({.wait = patience})) static_cast<void>(held->release());
+      });
+  }
+  mutex ours{clients.front(), "stock"};
+  for (int i = 0; i < 60; ++i) {
+    auto held = ours.acquire({.wait = 2ms});
+    ASSERT_TRUE(is_ok(held)) << i;
+    EXPECT_TRUE(is_ok(held->release()));
+  }
+}
+
 TEST_F(redlock_crowd, one_that_watches_asks_the_nodes_a_few_times_a_second) {
   redlock_servers nodes{{.nodes = 3}};
   const auto store = client::open(nodes.url());
@@ -381,6 +403,24 @@ TEST_F(redlock_crowd, one_that_watches_asks_the_nodes_a_few_times_a_second) {
   EXPECT_TRUE(fails_with(post.observe(chief->token(), 3s), errc::timed_out));
   const auto asked = scripts_of(nodes) - before;
   EXPECT_LE(asked, 3U * (3 * 5 + 10)) << "three nodes for three seconds";
+}
+
+// An address moves to another machine while the lock is held: one server must not be two of three.
+TEST_F(redlock_faults, server_that_answers_under_two_addresses_counts_once) {
+  redlock_servers nodes{{.nodes = 3}};
+  proxied_nodes network{nodes};
+  const auto a = client::open(network.url("?quarantine=0")), b = client::open(nodes.url());
+  auto ours = mutex{a, "stock"}.acquire({.wait = patience, .ttl = 2s});
+  ASSERT_TRUE(is_ok(ours));
+  network[1].lead_to(nodes[0].port());
+  network[1].cut();
+  network[2].refuse();
+  network[2].cut();
+  auto theirs = mutex{b, "stock"}.acquire({.wait = patience});
+  const bool is_believed = ours->valid();
+  ASSERT_TRUE(is_ok(theirs)) << "two of three have it for nobody";
+  EXPECT_FALSE(is_believed) << "the one server that answers was two of three";
+  EXPECT_TRUE(wait_until([&] { return ours->lost().stop_requested(); }));
 }
 
 class redlock_others : public redlock_faults {};

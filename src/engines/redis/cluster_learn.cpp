@@ -131,18 +131,22 @@ void cluster::apply(const cluster_map& map) {
   meet(map);
 }
 
-// The shard of each master: the one that was there; or the one most of whose slots it has taken over; or a new one.
+// The shard of each master: the one that was there; or the one most of whose slots it has taken over, with what is
+// still to be said about them; or one that had no slots; or a new one.
 std::vector<std::size_t> cluster::match(const cluster_map& map) {
   constexpr auto none = static_cast<std::size_t>(-1);
   const auto& masters = map.masters();
   std::vector<std::size_t> out(masters.size(), none);
   std::vector<bool> is_taken(shards_.size(), false);
-  for (std::size_t m = 0; m < masters.size(); ++m)
-    for (std::size_t s = 0; s < shards_.size(); ++s)
-      if (shards_[s]->where == masters[m].where) {
-        out[m] = s;
-        is_taken[s] = true;
-      }
+  const auto match_addresses = [&](bool used) {
+    for (std::size_t m = 0; m < masters.size(); ++m)
+      for (std::size_t s = 0; s < shards_.size() && out[m] == none; ++s)
+        if (shards_[s]->where == masters[m].where && has_slots(s) == used && !is_taken[s]) {
+          out[m] = s;
+          is_taken[s] = true;
+        }
+  };
+  match_addresses(true);
   for (std::size_t m = 0; m < masters.size(); ++m) {
     if (out[m] != none) continue;
     std::map<std::uint16_t, unsigned> shared;
@@ -156,6 +160,7 @@ std::vector<std::size_t> cluster::match(const cluster_map& map) {
     out[m] = most->first;
     is_taken[most->first] = true;
   }
+  match_addresses(false);
   for (std::size_t m = 0; m < masters.size(); ++m)
     if (out[m] == none) out[m] = add_shard(masters[m].where, map.tags_of(m));
   return out;

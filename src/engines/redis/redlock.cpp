@@ -41,9 +41,10 @@ constexpr int tries_of_a_split_vote = 3;
 constexpr nanoseconds half_a_window = 500us;
 constexpr unsigned quarters_of_a_split = 4, most_quarters = 8 * quarters_of_a_split;
 constexpr nanoseconds crowds_last = 10s;
-// One that has just released waits for no longer. And it gives nobody way with little time: a wait of a millisecond
-// would end without a question. (Core adds half a second to a wait, for the answer.)
-constexpr nanoseconds courtesy = 4ms, too_short_to_give_way = 600ms;
+// One that has just released waits for no longer. And it lets nobody go first with little time: a wait of a millisecond
+// would end without a question.
+constexpr nanoseconds courtesy = 4ms, too_short_to_give_way = 100ms;
+constexpr nanoseconds for_the_answer = 500ms;  // which core adds to a wait
 constexpr nanoseconds between_sweeps = 1min;
 constexpr nanoseconds to_give_back = 200ms;
 
@@ -484,8 +485,9 @@ void redlock::note_listeners(std::string_view name, bool are_there) {
 // All that hear of a release would ask at once, and the one that has released before them.
 std::optional<steady_time> redlock::turn_of(const request& ask, const call& limits) {
   if (!ask.wait) return std::nullopt;
-  const bool is_patient =
-      limits.deadline - std::chrono::steady_clock::now() > too_short_to_give_way;
+  const auto time_left = std::max<nanoseconds>(
+      limits.deadline - std::chrono::steady_clock::now() - for_the_answer, 0ns);
+  const bool is_patient = time_left > too_short_to_give_way;
   const auto now = clock_.now();
   const std::lock_guard lock{guard_};
   const auto window = window_of(ask.name, now);
@@ -493,7 +495,8 @@ std::optional<steady_time> redlock::turn_of(const request& ask, const call& limi
   if (at == candidates_.end()) {
     const auto there = crowds_.find(ask.name);
     if (there == crowds_.end() || now - there->second.released_at > courtesy) return std::nullopt;
-    const bool gives_way = there->second.is_waited_for && is_patient;
+    if (!is_patient) return std::nullopt;
+    const bool gives_way = there->second.is_waited_for;
     if (window == 0ns && !gives_way) return std::nullopt;
     auto& fresh = candidates_[ask.owner.sequence];
     fresh.touched = now;
@@ -507,7 +510,8 @@ std::optional<steady_time> redlock::turn_of(const request& ask, const call& limi
   if (known.has_drawn) return known.asks_at;
   if (window == 0ns) return std::nullopt;
   known.has_drawn = true;
-  known.asks_at = std::min(known.asks_at, now + random_between(0ns, window));
+  known.asks_at =
+      std::min(known.asks_at, now + random_between(0ns, std::min(window, time_left / 2)));
   return known.asks_at;
 }
 

@@ -2,6 +2,8 @@
 
 #include "engines/redis/redlock_scripts.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -200,11 +202,15 @@ void redlock_nodes::close() noexcept {
   for (auto& node : all_) node->close();
 }
 
-bool redlock_nodes::has_vote(std::size_t i, steady_time now) const noexcept {
+bool redlock_nodes::is_duplicate(std::size_t i) const noexcept {
   const auto id = all_[i]->identity();
   for (std::size_t earlier = 0; id != 0 && earlier < i; ++earlier)
-    if (all_[earlier]->identity() == id) return false;
-  return all_[i]->without_vote(now) == 0ns;
+    if (all_[earlier]->identity() == id) return true;
+  return false;
+}
+
+bool redlock_nodes::has_vote(std::size_t i, steady_time now) const noexcept {
+  return !is_duplicate(i) && all_[i]->without_vote(now) == 0ns;
 }
 
 void redlock_nodes::send(question about, const call& until) {
@@ -264,6 +270,10 @@ bool redlock_nodes::round::is_over() const {
 void redlock_nodes::round::answered(std::size_t node, result<answer> got) {
   // A caller that has stopped, or had no more time, says nothing about the node.
   if (got || (judges_silence_ && !stop_.stop_requested())) in_[node].note(got);
+  // Addresses move: what leads to the server of another node now says nothing about this one.
+  if (got && in_.is_duplicate(node))
+    got = error{errc::unavailable,
+                fmt::format("{} is the server of an earlier node.", in_[node].how().url)};
   {
     std::unique_lock lock{guard_};
     owed_[node] = false;

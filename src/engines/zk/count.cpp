@@ -55,7 +55,9 @@ std::optional<stored_number> read_stored(const answers& got, std::size_t at) {
   std::int64_t ms = 0;
   if (got.ok(at + 1) && kept)
     std::from_chars(kept->data.data(), kept->data.data() + kept->data.size(), ms);
-  return stored_number{*value, std::chrono::milliseconds{std::max<std::int64_t>(ms, 0)}};
+  constexpr auto longest =
+      std::chrono::duration_cast<std::chrono::milliseconds>(counter_request::longest_keep).count();
+  return stored_number{*value, std::chrono::milliseconds{std::clamp<std::int64_t>(ms, 0, longest)}};
 }
 
 // By our wall clock against the leader's: it is about hours.

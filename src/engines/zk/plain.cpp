@@ -7,6 +7,7 @@
 // deleted by its path goes only over a connection of the session that made it.
 #include "engines/zk/paths.hpp"
 #include "engines/zk/zk_engine.hpp"
+#include "support/text.hpp"
 
 #include <fmt/format.h>
 
@@ -68,6 +69,11 @@ operation<entered> zk_engine::enter_plainly(const request& ask, mine own, invoca
         own);  // from now on we hear of it when it is taken away, and leave the next one's alone
     co_return in;
   }
+  if (got->ok(0))  // made, and not read: settle finds it
+    co_return failed(
+        own, error{errc::outcome_unknown,
+                   fmt::format("Lock {} on {}: its node was created, but could not be read.",
+                               support::quoted(ask.name), how_.url)});
   if (got->ok(1) && node && node->stat.ephemeral_owner == 0)
     co_return failed(own, refusal(code::node_exists, ask.name, how_.url));
   if (!ask.wait) {

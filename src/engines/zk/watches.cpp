@@ -134,13 +134,14 @@ void watches::set(const place& where) {
 
 void watches::on_answer(const place& where, const result<answers>& said) {
   const bool is_missing = said && said->err(0) == jute::code::no_node;
-  if (said && said->err(0) == jute::code::no_auth) {
-    // Another user's: newer servers tell nothing about what may not be read (CVE-2024-23944), so it is looked at.
+  if (said && !said->ok(0) && !is_missing) {
+    // Another user's: newer servers tell nothing about what may not be read (CVE-2024-23944), so it is looked at. Or
+    // the server has too much to do.
     ensemble_.driver().at(std::chrono::steady_clock::now() + look_at_unreadable_every,
                           [this, where] { tell(where, news::unsure); });
     return;
   }
-  if (!said || (!said->ok(0) && !is_missing)) return tell(where, news::unsure);
+  if (!said) return tell(where, news::unsure);
   if (is_missing && where.first != on::existence) return tell(where, news::gone);
   const auto version = version_in(where.first, (*said)[0]);
   if (!version) return tell(where, news::unsure);

@@ -94,6 +94,7 @@ task<> carry_out_hold(service& s, call_ptr call, ask wanted) {
     const auto why = json_object{}.add("why", "it was lost as soon as it was granted").text();
     co_return out.to->finish("lost", why);
   }
+  held->keeper = out.to;
   out.to->send("granted", json_of(s, *held, from.came, waited));
   hold_while_connected(s, from, out.to, held);
 }

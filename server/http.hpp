@@ -22,7 +22,7 @@ namespace holdfast::server {
 struct request {
   std::string_view method;  // "GET"
   std::string_view target;  // as sent: path and query, not decoded
-  std::string_view body;
+  std::string_view body;    // gone when the handler has returned
   std::vector<std::pair<std::string_view, std::string_view>> headers;  // names as sent
   bool from_this_machine = false;  // the peer is a loopback address
 
@@ -66,6 +66,9 @@ class event_stream {
   // From now on its client may count on a lease for as long as this lives. So when it has ended, the connection stays
   // until the client must know of that.
   virtual void carries_lease() = 0;
+  // How long the connection lives at least when nothing comes from its client any more: connection_silence, less the
+  // time that the client has left unacknowledged what it was sent.
+  virtual std::chrono::nanoseconds lives_for() const = 0;
   // Sends what is queued, and one more event unless it is empty, then ends the answer.
   virtual void finish(std::string_view event = {}, std::string_view data = {}) = 0;
 };
@@ -104,8 +107,8 @@ class loop {
   virtual bool work(std::function<void()> blocking, std::function<void()> then) = 0;
 };
 
-// A connection that what was sent does not get through is closed after this time, and not sooner. So a client may count
-// for as long on what the last event told it.
+// A connection is closed when something that was sent is not acknowledged for this time, and not sooner. It counts from
+// the oldest such byte: see event_stream::lives_for.
 inline constexpr std::chrono::seconds connection_silence{10};
 
 using handler = std::function<void(const std::shared_ptr<exchange>&)>;

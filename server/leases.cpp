@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
 constexpr auto remembered_for = 10min;
-constexpr std::size_t most_remembered = 100'000;
+constexpr std::size_t most_remembered = 100'000;  // of each key
 constexpr std::size_t most_adopted = 1'000'000;
 constexpr auto adoption_takes = 5s;
 constexpr auto goodbye_takes = 5s;
@@ -129,13 +129,21 @@ lease_ptr lease_table::find_unclaimed(const std::string& id, const key& who) {
   if (which->who == nullptr) {
     claim(which, who);
     unclaimed_.erase(which);
+    none_unclaimed();
   }
   return which->who == &who ? which : nullptr;
 }
 
+// Whose they are is known of all: nobody has to be looked for any more.
+void lease_table::none_unclaimed() noexcept {
+  if (!unclaimed_.empty()) return;
+  candidates_.clear();
+  claimed_for_.clear();
+}
+
 lease_table::ended* lease_table::find_ended(std::string_view id, const key& who) {
   const auto it = ended_.find(std::string{id});
-  return it == ended_.end() || it->second.key_name != who.name ? nullptr : &it->second;
+  return it == ended_.end() || it->second.who != &who ? nullptr : &it->second;
 }
 
 // What is left now, and what has passed since `from`: a lease that was waited for has all of its ttl before it.
@@ -146,9 +154,11 @@ std::chrono::nanoseconds lease_table::valid(const held_lease& which, steady_time
   std::chrono::nanoseconds left = until - time_.now();
   if (which.terms.by == kept_by::client)
     left = std::min<std::chrono::nanoseconds>(left, which.ends_at - now);
-  // A connection that nothing comes through is given up after this time, and its lease with it.
-  if (which.terms.by == kept_by::connection)
-    left = std::min<std::chrono::nanoseconds>(left, connection_silence);
+  // A connection that nothing comes through is given up, and its lease with it.
+  if (which.terms.by == kept_by::connection) {
+    const auto to = which.keeper.lock();
+    left = std::min<std::chrono::nanoseconds>(left, to == nullptr ? 0ns : to->lives_for());
+  }
   if (left <= 0ns) return 0ns;
   return std::min(left, which.terms.ttl) + (now - from);
 }
@@ -188,41 +198,40 @@ void lease_table::forget(const lease_ptr& which, std::string why) {
   by_token_.erase({which->name, which->token});
   by_sequence_.erase(which->owner.sequence);
   for (const auto sequence : which->earlier_sequences) by_sequence_.erase(sequence);
-  if (!which->terms.request.empty()) end_request(which->terms.request);
+  if (!which->terms.request.empty()) end_request(which->terms.request, which->who);
   if (which->who == nullptr) {
     unclaimed_.erase(which);
+    none_unclaimed();
     return;
   }
-  const auto drop = [&](const std::string& id) {
+  const auto drop = [&, now = steady::now()](const std::string& id) {
     all_.erase(id);
-    ended_[id] = {which->who->name, why, which->name, token, steady::now()};
-    ended_in_order_.push_back(id);
+    ended_[id] = {which->who, why, which->name, token};
+    remembered_[which->who].leases.emplace_back(now, id);
   };
   drop(which->id);
   for (const auto& id : which->earlier_ids) drop(id);
-  prune();
+  prune(which->who);
 }
 
-void lease_table::end_request(const std::string& hash) {
+void lease_table::end_request(const std::string& hash, const key* who) {
   const auto it = requests_.find(hash);
   if (it == requests_.end() || it->second.ended_at) return;
   it->second.ended_at = steady::now();
-  ended_requests_.emplace_back(*it->second.ended_at, hash);
+  remembered_[who].requests.emplace_back(*it->second.ended_at, hash);
 }
 
-void lease_table::prune() {
+void lease_table::prune(const key* of) {
   const auto limit = steady::now() - remembered_for;
-  while (!ended_requests_.empty() &&
-         (ended_requests_.front().first < limit || ended_requests_.size() > most_remembered)) {
-    requests_.erase(ended_requests_.front().second);
-    ended_requests_.pop_front();
-  }
-  while (!ended_in_order_.empty()) {
-    const auto it = ended_.find(ended_in_order_.front());
-    if (it != ended_.end() && it->second.at > limit && ended_.size() <= most_remembered) return;
-    if (it != ended_.end()) ended_.erase(it);
-    ended_in_order_.pop_front();
-  }
+  const auto shorten = [limit](in_order& all, auto& from) {
+    while (!all.empty() && (all.front().first < limit || all.size() > most_remembered)) {
+      from.erase(all.front().second);
+      all.pop_front();
+    }
+  };
+  auto& its = remembered_[of];
+  shorten(its.leases, ended_);
+  shorten(its.requests, requests_);
 }
 
 task<result<void>> lease_table::end(lease_ptr which, std::string why) {
@@ -265,6 +274,8 @@ task<result<void>> lease_table::end_now(lease_ptr which, std::string why) {
   auto told = own_event(event_kind::released, *which, why);
   counts_.add_hold(which->name, steady::now() - which->since);
   forget(which, std::move(why));
+  if (const auto known = ended_.find(which->id); is_wanted && known != ended_.end())
+    known->second.is_unsure = true;  // as long as the store is asked
   auto released = co_await which->grant.async_release();
   which->place = {};
   if (!released && released.error().code() == errc::lost) {
@@ -273,9 +284,9 @@ task<result<void>> lease_table::end_now(lease_ptr which, std::string why) {
   } else if (!is_wanted && which->terms.by == kept_by::client) {
     told.what = event_kind::lost;  // for its client, who has not been heard of
   }
-  if (const auto known = ended_.find(which->id); is_wanted && !released && known != ended_.end()) {
-    known->second.is_unsure = released.error().code() != errc::lost;
-    if (!known->second.is_unsure) known->second.why = released.error().message();
+  if (const auto known = ended_.find(which->id); is_wanted && known != ended_.end()) {
+    known->second.is_unsure = !released && released.error().code() != errc::lost;
+    if (!released && !known->second.is_unsure) known->second.why = released.error().message();
   }
   counts_.add(which->name, told.what == event_kind::lost ? outcome::lost : outcome::released);
   events_.publish(std::move(told));
@@ -322,7 +333,7 @@ void lease_table::adopt_all() {
     const bool is_held = std::ranges::all_of(
         note.sequences, [&](std::uint64_t sequence) { return by_sequence_.contains(sequence); });
     if (!is_held) {
-      end_request(hash);
+      end_request(hash, nullptr);
       continue;
     }
     for (const auto sequence : note.sequences)
@@ -388,7 +399,8 @@ bool lease_table::give_back_all() {
 
 std::optional<lease_table::answered> lease_table::of_request(const std::string& hash,
                                                              const key& who) {
-  prune();
+  prune(&who);
+  prune(nullptr);
   const auto it = requests_.find(hash);
   if (it == requests_.end()) return std::nullopt;
   answered out{it->second.question, {}};
@@ -400,6 +412,7 @@ std::optional<lease_table::answered> lease_table::of_request(const std::string& 
     if (which->who == nullptr) {  // the hash has the name of the key in it
       claim(which, who);
       unclaimed_.erase(which);
+      none_unclaimed();
     }
     out.leases.push_back(which);
   }

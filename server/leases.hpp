@@ -66,7 +66,8 @@ struct held_lease : std::enable_shared_from_this<held_lease> {
   limits::place process_place{};
   // Called once, when it ends otherwise than by its release.
   std::function<void(std::string_view why)> on_lost{};
-  // Called in each third of its ttl, of those that are kept by a connection.
+  // Of those that are kept by a connection: it, and what is called in each third of the ttl.
+  std::weak_ptr<event_stream> keeper{};
   std::function<void()> on_upkeep{};
   // Set while an upgrade waits for the readers to go: asks it to give up. As long as it waits, its connection keeps the
   // lease, for its own client waits with it.
@@ -119,7 +120,7 @@ class lease_table {
   lease_ptr find(std::string_view id, const key& who);
   // One that is over, as long as it is remembered; or null.
   struct ended {
-    std::string key_name;
+    const key* who;
     std::string why;  // it was lost; "": its client has released it
     std::string name;
     std::uint64_t token = 0;
@@ -181,8 +182,9 @@ class lease_table {
   };
   lease_ptr make(lease grant, lease_terms terms, limits::place place, steady_time asked_at);
   void forget(const lease_ptr& which, std::string why);
-  void end_request(const std::string& hash);
-  void prune();
+  void end_request(const std::string& hash, const key* who);
+  void prune(const key* of);
+  void none_unclaimed() noexcept;
   bool adopt_one(const lock_info& lock, const holder_info& holder);
   task<result<void>> end_now(lease_ptr which, std::string why);
   result<void> how_it_ended(const held_lease& which) const;
@@ -208,9 +210,14 @@ class lease_table {
   std::unordered_map<std::string, std::pair<const key*, std::weak_ptr<held_lease>>> candidates_;
   std::vector<const key*> claimed_for_;
   std::unordered_map<std::string, ended> ended_;
-  std::deque<std::string> ended_in_order_;
   std::unordered_map<std::string, request_note> requests_;  // by hash
-  std::deque<std::pair<steady_time, std::string>> ended_requests_;
+  // What has ended, in order: of each key, so that none makes those of another be forgotten early. Null: of the
+  // predecessor.
+  using in_order = std::deque<std::pair<steady_time, std::string>>;
+  struct remembered {
+    in_order leases, requests;
+  };
+  std::map<const key*, remembered> remembered_;
   agenda appointments_;
   std::vector<lease_ptr> to_give_back_, to_abandon_;  // by leave_all()
   const clock& time_;                                 // of valid_until()

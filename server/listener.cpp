@@ -21,7 +21,10 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -40,6 +43,7 @@ using boost::system::error_code;
 using tcp = asio::ip::tcp;
 using parser_type = http::request_parser<http::string_body>;
 using steady = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
 using namespace std::chrono_literals;
 
 constexpr std::size_t largest_header = 16 * 1024;
@@ -47,6 +51,10 @@ constexpr std::size_t largest_body = 64 * 1024;
 constexpr std::size_t most_headers = 100;
 // What a client may send ahead while its request is being answered; then it is not read from.
 constexpr std::size_t most_ahead = 32 * 1024;
+// Of requests that have not arrived whole, and of what is sent ahead, from all clients together. Beyond it only those
+// go on that have sent little.
+constexpr std::size_t most_unread = 128 * 1024 * 1024;
+constexpr std::size_t little_unread = 8 * 1024;
 // What may wait to be sent to one reader of events, and to all clients together.
 constexpr std::size_t most_events = 32 * 1024;
 constexpr std::size_t most_queued = 128 * 1024 * 1024;
@@ -165,6 +173,7 @@ struct house {
   std::unordered_set<connection*> all;
   std::map<std::string, std::size_t> by_address;
   std::size_t queued = 0;  // bytes that are kept to be sent
+  std::size_t unread = 0;  // bytes of requests that have not been given to a handler
   std::size_t greeting = 0;
   bool is_crowded() const noexcept { return greeting >= most_greeting; }
   std::chrono::nanoseconds greeting_time{};
@@ -182,6 +191,11 @@ class http_exchange final : public exchange, public std::enable_shared_from_this
   std::stop_token gone() const noexcept override;
   void respond(response answer) override;
   std::shared_ptr<event_stream> stream() override;
+  // What waits for a lock may wait for an hour.
+  void forget_body() noexcept {
+    asked_.body = {};
+    parser_->get().body() = std::string{};
+  }
 
  private:
   std::shared_ptr<connection> on_;
@@ -216,6 +230,7 @@ class connection final : public std::enable_shared_from_this<connection> {
   bool begin_stream();
   bool send_chunk(std::string_view text, bool whatever_waits);
   void carries_lease() noexcept { carries_lease_ = true; }
+  nanoseconds lives_for() const;
   void end_stream();
 
   // ---- for the house
@@ -242,6 +257,17 @@ class connection final : public std::enable_shared_from_this<connection> {
   void has_greeted() noexcept {
     if (std::exchange(is_greeting_, false)) --house_.greeting;
   }
+  void read(std::size_t bytes) {
+    unread_ += bytes;
+    house_.unread += bytes;
+  }
+  void has_read(std::size_t bytes) noexcept {
+    unread_ -= bytes;
+    house_.unread -= bytes;
+  }
+  // Sent, or to be sent, and not acknowledged.
+  bool has_unheard() const;
+  bool has_gone() const;
   void set(phase now) {
     has_greeted();
     phase_ = now;
@@ -261,6 +287,8 @@ class connection final : public std::enable_shared_from_this<connection> {
   bool carries_lease_ = false;  // the stream that is its last answer
   bool is_header_judged_ = false;
   std::ptrdiff_t fields_ = 0;  // of the header, when it was judged
+  std::size_t header_size_ = 0;
+  std::size_t unread_ = 0;  // of in_, and of what the parser has
   std::unique_ptr<parser_type> parser_;
   std::stop_source gone_{std::nostopstate};
   std::array<char, 4096> chunk_;
@@ -269,8 +297,9 @@ class connection final : public std::enable_shared_from_this<connection> {
   std::size_t unsent_ = 0;  // of out_ and writing_
   std::size_t kept_ = 0;    // the same with what is sent and still there, in house::queued
   bool is_writing_ = false;
-  bool is_answer_complete_ = false;  // all of it is in out_
-  steady::time_point progress_{};    // of writing
+  bool is_answer_complete_ = false;     // all of it is in out_
+  steady::time_point progress_{};       // of writing
+  steady::time_point unheard_since_{};  // if anything is: not later than that was sent
   std::unique_ptr<asio::steady_timer> resume_reading_;
 };
 
@@ -289,6 +318,14 @@ asio::awaitable<void> connection::read_all(std::shared_ptr<connection> /*self*/)
     if (count == 0) break;
     if (phase_ == phase::draining) continue;
     in_.append(chunk_.data(), count);
+    read(count);
+    if (house_.unread > most_unread && unread_ > little_unread) {
+      if (phase_ != phase::reading && phase_ != phase::idle) break;
+      refuse({.status = 503,
+              .code = "unavailable",
+              .detail = "too many large requests arrive at once; try later"});
+      continue;
+    }
     parse();
   }
   close();
@@ -297,6 +334,7 @@ asio::awaitable<void> connection::read_all(std::shared_ptr<connection> /*self*/)
 // A connection that is closed counts no more, though a call that it began may still go on.
 void connection::sign_off() noexcept {
   has_greeted();
+  has_read(unread_);
   if (house_.all.erase(this) == 0) return;
   if (const auto it = house_.by_address.find(address_); --it->second == 0)
     house_.by_address.erase(it);
@@ -320,6 +358,7 @@ void connection::parse() {
     if (phase_ == phase::idle) {
       set(phase::reading);
       is_header_judged_ = false;
+      header_size_ = 0;
       parser_ = std::make_unique<parser_type>();
       parser_->header_limit(largest_header);
       parser_->body_limit(largest_body);
@@ -328,6 +367,9 @@ void connection::parse() {
     const auto used = parser_->put(asio::buffer(in_), failed);
     in_.erase(0, used);
     if (failed && failed != http::error::need_more) return refuse(failed);
+    // The parser's own limit is one for what it is given at once.
+    if (!is_header_judged_) header_size_ += used;
+    if (header_size_ > largest_header) return refuse(http::error::header_limit);
     if (parser_->is_header_done() && !is_header_judged_) {
       if (!judge_header()) return;
       parser_->eager(true);  // not before: it would read on to the trailers
@@ -377,8 +419,10 @@ void connection::dispatch() {
   is_chunked_ = message.version() >= 11;
   is_answer_complete_ = false;
   gone_ = std::stop_source{std::nostopstate};
+  has_read(unread_ - in_.size());
   const auto one = std::make_shared<http_exchange>(shared_from_this(), std::move(parser_));
   house_.serve(one);
+  one->forget_body();
 }
 
 void connection::refuse(error_code why) {
@@ -396,6 +440,8 @@ void connection::refuse(const problem& why) {
   set(phase::answering);
   parser_.reset();
   in_.clear();
+  in_.shrink_to_fit();
+  has_read(unread_);
   respond(answer_of(why));
 }
 
@@ -447,6 +493,25 @@ bool connection::send_chunk(std::string_view text, bool whatever_waits) {
   return true;
 }
 
+bool connection::has_unheard() const {
+  int waits = 0;
+  return unsent_ > 0 || ::ioctl(wire_->socket().native_handle(), SIOCOUTQ, &waits) != 0 ||
+         waits > 0;
+}
+
+// The system counts from the oldest byte that is not acknowledged (TCP_USER_TIMEOUT).
+nanoseconds connection::lives_for() const {
+  if (is_over_) return 0ns;
+  if (!has_unheard()) return connection_silence;
+  return connection_silence - (steady::now() - unheard_since_);
+}
+
+// Its client has ended the connection behind bytes that are not read for now.
+bool connection::has_gone() const {
+  pollfd event{wire_->socket().native_handle(), POLLRDHUP, 0};
+  return ::poll(&event, 1, 0) > 0;
+}
+
 void connection::end_stream() {
   if (is_over_ || phase_ != phase::streaming || is_answer_complete_) return;
   is_answer_complete_ = true;
@@ -455,6 +520,7 @@ void connection::end_stream() {
 }
 
 void connection::queue(std::string_view bytes) {
+  if (!is_writing_ && !has_unheard()) unheard_since_ = steady::now();
   out_ += bytes;
   unsent_ += bytes.size();
   kept_ += bytes.size();
@@ -528,6 +594,7 @@ void connection::sweep(steady::time_point now) {
   const bool is_in_a_hurry = house_.is_ending && !carries_lease_;
   if (is_writing_ && now - progress_ > (is_in_a_hurry ? drain_time : write_patience))
     return close();
+  if (resume_reading_ && has_gone()) return close();
   switch (phase_) {
     case phase::greeting:
       if (passed > house_.greeting_time) close();
@@ -597,6 +664,7 @@ class http_event_stream final : public event_stream {
   }
   bool send(const event_batch& batch) override { return on_->send_chunk(batch.wire(), false); }
   void carries_lease() override { on_->carries_lease(); }
+  nanoseconds lives_for() const override { return on_->lives_for(); }
   void finish(std::string_view event, std::string_view data) override {
     if (!event.empty()) on_->send_chunk(fmt::format("event: {}\ndata: {}\n\n", event, data), true);
     on_->end_stream();
@@ -770,7 +838,8 @@ void asio_listener::run(handler serve, std::function<void()> on_signal) {
   sweep_soon();
   asio::co_spawn(house_.io, accept_all(), asio::detached);
   house_.io.run();
-  loop_.end();  // before those go who have asked for it
+  house_.to_flush.clear();  // a connection needs the context that its socket is of
+  loop_.end();              // before those go who have asked for it
 }
 
 void asio_listener::hear_signals(const std::function<void()>& on_signal) {

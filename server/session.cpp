@@ -76,8 +76,10 @@ void session::act(visit to, verb what) {
 // ---- the end
 
 void session::look() {
-  // A client that wants something reads its events.
-  const auto grace = is_listened_to_ ? how_.grace : std::min(how_.grace, unheard_grace);
+  // A client that wants something reads its events. One that has something was told the whole grace: its events may
+  // not get through for a while.
+  const bool is_real = is_listened_to_ || !attempts_.empty();
+  const auto grace = is_real ? how_.grace : std::min(how_.grace, unheard_grace);
   const auto left = heard_at_ + grace - system_clock().now();
   if (left <= 0ns && std::exchange(is_suspect_, true))
     return end("nothing was heard of the client for its grace");

@@ -152,6 +152,7 @@ class session final : public engine_listener, public std::enable_shared_from_thi
     std::string name;
     std::stop_source stop;
     call limits;
+    limits::place place;
   };
   enum class phase : std::uint8_t { opening, open, ending, over };
   // What was asked, for as long as the engine looks at it.
@@ -197,6 +198,7 @@ class session final : public engine_listener, public std::enable_shared_from_thi
   void downgrade_now(const visit& to, const moment& came, const std::shared_ptr<question>& what,
                      lock_mode mode);
   void gone(const attempt_ref& which);
+  void let_go_of_base(const question& what);
   struct round;
   void renew_known(const visit& to, const moment& came, const std::shared_ptr<round>& what);
   void answer_renewed(const visit& to, const moment& came, const round& what,

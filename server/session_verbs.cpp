@@ -174,6 +174,12 @@ void session::gone(const attempt_ref& which) {
   drop(which);
 }
 
+// An owner that was to be replaced, and that turned out to have nothing, was only asked about.
+void session::let_go_of_base(const question& what) {
+  const auto& base = what.replaced;
+  if (base && base->is == attempt::state::nothing && !base->is_busy) drop(base);
+}
+
 template <class T>
 void session::block(const visit& to, std::function<result<T>()> blocking,
                     std::function<void(T&)> then) {
@@ -239,6 +245,7 @@ void session::enter(const visit& to, const moment& came, fields& in) {
   in_turn(known, [self = shared_from_this(), to, came, what, sequence] {
     if (!self->ended_.has(sequence)) return self->enter_new(to, came, what);
     to.refuse(late().why());  // while this waited for its turn
+    self->let_go_of_base(*what);
     self->done(what->about);
   });
 }
@@ -272,6 +279,7 @@ void session::enter_new(const visit& to, const moment& came,
     } else {
       refuse(to, there.error());
     }
+    self->let_go_of_base(*what);
     self->done(what->about);
   };
   if (may_be_known) return settled_first(what->about, what->limits, next);
@@ -313,8 +321,11 @@ void session::enter_all(const visit& to, const moment& came, fields& in) {
   std::vector<std::pair<std::string, std::uint64_t>> owners;
   std::vector<limits::place> places;
   for (auto& one : each) {
-    owners.emplace_back(name_in(to, one, scope::acquire), owner_in(one));
-    if (find(owners.back().second, owners.back().first) != nullptr) refuse_field("owner");
+    const auto& [lock, owner] =
+        owners.emplace_back(name_in(to, one, scope::acquire), owner_in(one));
+    const bool is_twice =
+        std::ranges::count(owners, owner, [](auto& known) { return known.second; }) > 1;
+    if (is_twice || find(owner, lock) != nullptr) refuse_field("owner");
     what->asks.push_back(request_in(one));
     what->labels.push_back(one.text("label", longest_label).value_or(""));
     if (has_control(what->labels.back())) refuse_field("label");
@@ -361,17 +372,16 @@ void session::settle(const visit& to, const moment& came, fields& in) {
   what->about = find_or_make(sequence, name);
   what->ask.name = what->about->name;
   what->ask.owner = what->about->owner;
-  if (base) {
-    what->replaced = find_or_make(*base, name);
-    what->about->replaces = *base;
-  }
   const auto self = shared_from_this();
-  in_turn(what->about, [self, to, came, what] {
-    if (what->replaced) {
-      what->base = what->replaced->held;
-      what->base.name = what->replaced->name;
-      what->base.owner = what->replaced->owner;
+  in_turn(what->about, [self, to, came, what, base] {
+    if (base) {
+      const auto known = self->attempts_.find(*base);
+      if (known != self->attempts_.end()) what->base = known->second->held;
+      what->base.name = what->about->name;
+      what->base.owner = {self->client_, *base};
       what->ask.replaces = &what->base;
+      // What holds already is no upgrade any more, whatever its client says.
+      if (what->about->is != attempt::state::holding) what->about->replaces = *base;
     }
     self->ask<entered>(
         [self, what](auto& done) { self->engine_->start_settle(what->ask, what->limits, done); },
@@ -764,6 +774,7 @@ void session::watch(const visit& to, const moment& came, fields& in) {
   if (kind != "lock" && kind != "counter") refuse_field("kind");
   if (around_.is_stopping) throw refused(stopping());
   if (watches_.size() >= most_watches) throw refused(too_many("this client watches too much"));
+  what->place = around_.bounds.waiter(around_.who);
   if (!watches_.emplace(id, what).second) refuse_field("watch");
   what->limits.stop = what->stop.get_token();
   const auto self = shared_from_this();

@@ -25,6 +25,11 @@ class sentinel_client {
       throw std::runtime_error("not held: " + heard_);
   }
   http_line& line() noexcept { return line_; }
+  std::string lease() const {
+    constexpr std::string_view field = "\"lease\":\"";
+    const auto begin = heard_.find(field) + field.size();
+    return heard_.substr(begin, heard_.find('"', begin) - begin);
+  }
 
  private:
   http_line line_;
@@ -89,6 +94,47 @@ TEST_F(serve_connections, clients_that_vanish_without_a_word_are_noticed) {
   EXPECT_TRUE(wait_until([&] { return waiters_shown(next, "shelf") == 0; },
                          dead_peer_is_noticed_in - (std::chrono::steady_clock::now() - begin)));
   EXPECT_TRUE(holder.line().is_open()) << "it has not ended anything";
+}
+
+// It is let go ten seconds after the first byte that was not acknowledged, however many were sent since, and what it is
+// told may not outlast that.
+TEST_F(serve_connections, what_a_client_may_count_on_shrinks_while_it_acknowledges_nothing) {
+  const serve_process service;
+  sentinel_client holder{service.port(), "stock"};
+  http_line looker{service.port()};
+  const auto told = [&] { return looker.ask("GET", "/v1/leases/" + holder.lease()); };
+  ASSERT_EQ(told().status, 200);
+  EXPECT_GT(told().number("valid_ms"), 9'000U);
+  ASSERT_TRUE(holder.line().go_deaf());
+  said last;
+  EXPECT_TRUE(wait_until(
+      [&] {
+        last = told();
+        return last.status != 200 || last.number("valid_ms") < 7'000;
+      },
+      dead_peer_is_noticed_in));
+  EXPECT_EQ(last.status, 200) << "told before it was over: " << last.body;
+}
+
+// The end of the connection stands behind what is not read for now.
+TEST_F(serve_connections, waiters_that_have_sent_much_ahead_leave_the_queue_when_they_go) {
+  const serve_process service;
+  http_line holder{service.port()};
+  const auto held = holder.acquire("stock", 0s, 60s);
+  ASSERT_EQ(held.status, 200);
+  std::deque<http_line> waiters;
+  for (int i = 0; i < 4; ++i) {
+    auto& one = waiters.emplace_back(service.port());
+    ASSERT_TRUE(one.send(
+        (i < 2 ? acquire_request("stock", acquire_body(600s, 60s)) : hold_request("stock", 600s)) +
+        std::string(40'000, 'x')));
+  }
+  ASSERT_TRUE(wait_until([&] { return waiters_shown(holder, "stock") == 4; }));
+  for (std::size_t i = 0; i < waiters.size(); ++i)
+    i % 2 == 0 ? waiters[i].reset() : waiters[i].drop();
+  EXPECT_TRUE(wait_until([&] { return waiters_shown(holder, "stock") == 0; }))
+      << waiters_shown(holder, "stock");
+  EXPECT_EQ(holder.release(held.text("lease")).status, 204);
 }
 
 // ---- slow

@@ -175,6 +175,24 @@ TEST_F(serve_flood, bodies_and_headers_without_end_are_refused) {
   others.expect_unharmed();
 }
 
+// Each piece ends in the middle of a line, where the parser does not know yet how long the line will be.
+TEST_F(serve_flood, headers_in_pieces_are_counted_together) {
+  const serve_process service;
+  constexpr std::size_t all = std::size_t{64} << 20U;
+  http_line line{service.port()};
+  ASSERT_TRUE(line.send("GET /aaa HTTP/1.1\r\na"));
+  ASSERT_TRUE(http_line{service.port()}.ask("GET", "/healthz")) << "it has been read by itself";
+  std::string piece;
+  while (piece.size() < 4096) piece += ":\r\na";
+  std::thread pours{[&] {
+    for (std::size_t sent = 0; sent < all && line.send_on(piece); sent += piece.size()) {
+    }
+  }};
+  EXPECT_EQ(line.hear_on(), 431);
+  pours.join();
+  EXPECT_LT(service.most_memory(), std::size_t{128} << 20U);
+}
+
 TEST_F(serve_flood, thousands_of_readers_hear_of_every_event) {
   const serve_process service;
   bystanders others{service};

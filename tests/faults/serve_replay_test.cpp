@@ -171,6 +171,62 @@ TEST_F(serve_replay, replayed_requests_of_the_engine_have_no_effect) {
   EXPECT_FALSE(is_locked(service, "stock")) << left_behind(service);
 }
 
+// ---- a client of the engine's own words
+
+class raw_session {
+ public:
+  explicit raw_session(const serve_process& service) : line_(service.port()) {
+    const auto got = line_.ask("POST", "/v1/sessions",
+                               R"({"client":"00112233445566778899aabbccddeeff","grace_ms":60000})");
+    id_ = got.text("session");
+  }
+  said ask(std::string_view verb, std::string_view words) {
+    constexpr std::int64_t soon = 4'000'000'000;
+    const auto now = std::chrono::nanoseconds{system_clock().now().time_since_epoch()}.count();
+    return line_.ask("POST", fmt::format("/v1/sessions/{}:{}", id_, verb),
+                     fmt::format(R"({{"name":"stock",{},"by_ns":{}}})", words, now + soon));
+  }
+  said enter(std::uint64_t owner, std::string_view mode = "exclusive",
+             std::uint64_t weight = 1 << 30) {
+    return ask("enter", fmt::format(R"("owner":{},"mode":"{}","weight":{},"capacity":1073741824,)"
+                                    R"("ttl_ns":60000000000,"wait":false)",
+                                    owner, mode, weight));
+  }
+
+ private:
+  http_line line_;
+  std::string id_;
+};
+
+TEST_F(serve_replay, session_whose_events_nobody_reads_keeps_what_it_has) {
+  const serve_process service;
+  raw_session one{service};
+  ASSERT_EQ(one.enter(1).status, 200);
+  EXPECT_TRUE(stays_true([&] { return is_locked(service, "stock"); }, 12s))
+      << "its client was told a minute";
+}
+
+TEST_F(serve_replay, what_is_only_asked_about_leaves_nothing_behind) {
+  const serve_process service;
+  raw_session one{service};
+  ASSERT_EQ(one.enter(1).status, 200);
+  ASSERT_EQ(one.ask("settle", R"("owner":1,"replaces":2)").text("what"), "granted");
+  const auto before = service.memory();
+  for (int i = 0; i < 40'000; ++i)
+    ASSERT_EQ(one.ask("settle", fmt::format(R"("owner":9,"replaces":{})", 1'000 + i)).status, 200);
+  EXPECT_LT(service.memory(), before + (std::size_t{8} << 20U));
+}
+
+// It would give its place back, and have it still.
+TEST_F(serve_replay, lease_that_was_not_upgraded_is_not_taken_for_replaced) {
+  const serve_process service{{.config = {"leases-per-key = 2"}}};
+  raw_session one{service};
+  ASSERT_EQ(one.enter(1, "shared", 1).status, 200);
+  ASSERT_EQ(one.enter(2, "shared", 1).status, 200);
+  EXPECT_EQ(one.ask("settle", R"("owner":2,"replaces":1)").text("what"), "granted");
+  EXPECT_EQ(one.enter(3, "shared", 1).status, 429);
+}
+
 // ---- two services on one store (F18)
 
 TEST_F(serve_replay, tokens_rise_across_services_and_ids_stay_with_theirs) {

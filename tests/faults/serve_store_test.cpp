@@ -164,6 +164,23 @@ TEST_F(serve_store, release_that_waits_when_the_service_ends_is_not_said_to_be_d
   EXPECT_EQ(service_->wait(), 0) << service_->log();
 }
 
+// Whoever asks again while the first answer is still to come is not told that it is done.
+TEST_F(serve_store, release_that_the_store_has_not_confirmed_is_not_said_to_be_done) {
+  http_line holder{port()}, first{port(), 3 * patience}, again{port(), 3 * patience}, line{port()};
+  const auto held = holder.acquire("stock", 0s, 60s);
+  ASSERT_EQ(held.status, 200) << held.body;
+  store_->stop();
+  ASSERT_TRUE(first.send(http_request("DELETE", lease_path(held))));
+  ASSERT_TRUE(line.ask("GET", "/healthz")) << "it has been read";
+  const auto said = again.ask("DELETE", lease_path(held));
+  EXPECT_EQ(said.status, 503) << said.body;
+  EXPECT_NE(said.body.find(R"("done":null)"), std::string::npos) << said.body;
+  store_->resume();
+  first.hear();
+  EXPECT_TRUE(wait_until([&] { return line.ask("DELETE", lease_path(held)).status == 204; }));
+  EXPECT_EQ(line.acquire("stock", 10s, 10s).status, 200);
+}
+
 // A thread of the pool has it meanwhile, and replaces it: nobody else looks at it.
 TEST_F(serve_store, lease_that_is_being_downgraded_is_not_looked_at) {
   http_line stream{port(), 3 * patience}, downgrades{port(), 3 * patience}, line{port()};

@@ -54,6 +54,7 @@ class fake_stream final : public server::event_stream {
                                [this](const auto& each) { return send(each.first, each.second); });
   }
   void carries_lease() override {}
+  std::chrono::nanoseconds lives_for() const override { return left; }
   void finish(std::string_view event, std::string_view data) override {
     if (std::exchange(is_finished, true) || event.empty()) return;
     seen.emplace_back(event, data);
@@ -66,6 +67,7 @@ class fake_stream final : public server::event_stream {
 
   std::vector<std::pair<std::string, std::string>> seen;
   std::size_t room = 1000;
+  std::chrono::nanoseconds left = server::connection_silence;
   bool is_finished = false;
 };
 

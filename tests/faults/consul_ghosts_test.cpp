@@ -10,11 +10,11 @@
 namespace holdfast::testing {
 namespace {
 
-using network = fault_proxy;
-
 // The client knows the first agent by way of the network, which keeps what is sent to it.
 class consul_ghosts : public consul_faults {
  protected:
+  using network = fault_proxy;
+
   void SetUp() override {
     consul_faults::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;

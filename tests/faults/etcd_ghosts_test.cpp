@@ -12,11 +12,11 @@
 namespace holdfast::testing {
 namespace {
 
-using network = fault_proxy;
-
 // The client knows the first node by way of the network, which keeps what is sent to it.
 class etcd_ghosts : public etcd_faults {
  protected:
+  using network = fault_proxy;
+
   void SetUp() override {
     etcd_faults::SetUp();
     if (IsSkipped()) return;

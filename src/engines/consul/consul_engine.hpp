@@ -123,7 +123,7 @@ class consul_engine final : public remote_engine {
   queue_entry entry_of(const own_entry& own, bool holds) const;
   queue_entry entry_of(const attempt& at, bool holds) const;
   void begin_change(const attempt& by);
-  void end_change(const owner_id& of);
+  void end_change(const mine& by);
   void note_repeated(const attempt& at, const txn_reply& got);
   error failed(const attempt& at, error why);
   error gone(std::string_view name, const owner_id& owner) const;

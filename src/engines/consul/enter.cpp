@@ -333,7 +333,7 @@ operation<std::optional<entered>> consul_engine::take(attempt& at, const lock_st
       const auto lock = entries_.lock();
       at.own->permit_sessions.clear();
     }
-    if (at.ask.replaces != nullptr) end_change(at.ask.replaces->owner);
+    end_change(at.own);
   } else {
     const auto lock = entries_.lock();
     at.own->permit_sessions = permit_sessions;  // until it is known what became of it

@@ -148,16 +148,16 @@ void consul_engine::begin_change(const attempt& by) {
   own->is_changing = true;
   by.own->over = own;
 }
-// It was not changed: so it is watched as before.
-void consul_engine::end_change(const owner_id& of) {
-  const auto own = entries_.find(of);
-  if (!own) return;
+// It was not replaced: so it is watched as before. What it is, the entry knows: who clears up need not.
+void consul_engine::end_change(const mine& by) {
+  mine over;
   {
     const auto lock = entries_.lock();
-    if (!std::exchange(own->is_changing, false)) return;
-    own->is_watched = false;
+    over = std::exchange(by->over, nullptr);
+    if (!over || !std::exchange(over->is_changing, false)) return;
+    over->is_watched = false;
   }
-  note_new_grant(own);
+  note_new_grant(over);
 }
 
 grant consul_engine::as_grant(std::string_view name, own_entry& of, steady_time sent) const {
@@ -206,8 +206,9 @@ entered consul_engine::granted(const attempt& at, const queue_entry& as, std::ui
     own.is_watched = false;
     out.what = entered::kind::granted;
     out.granted = as_grant(at.ask.name, own, at.sent);
+    over = std::exchange(own.over, nullptr);
   }
-  if (at.ask.replaces != nullptr) over = entries_.find(at.ask.replaces->owner);
+  if (!over && at.ask.replaces != nullptr) over = entries_.find(at.ask.replaces->owner);
   if (over) forget(over);
   waits_->forget(at.ask.owner.sequence);
   note_new_grant(at.own);
@@ -277,6 +278,7 @@ error consul_engine::kept_changing(std::string_view name) const {
                       support::quoted(name), how_.url)};
 }
 
+// However it ended: what it would have replaced must be listened to again.
 void consul_engine::forget(const mine& own) {
   waits_->forget(own->owner.sequence);
   std::vector<std::string> permit_sessions;
@@ -287,6 +289,7 @@ void consul_engine::forget(const mine& own) {
     permit_sessions = std::exchange(own->permit_sessions, {});
   }
   sessions_->give_back(own->name, permit_sessions);
+  end_change(own);
 }
 
 }  // namespace holdfast::engines::consul

@@ -229,15 +229,7 @@ operation<void> consul_engine::do_leave(const ticket& place, invocation how) {
   }
   auto away = co_await remove(place.name, place.owner, how);
   if (!away) co_return std::move(away).error();
-  std::shared_ptr<own_entry> over;
-  if (own) {
-    {
-      const auto lock = entries_.lock();
-      over = std::exchange(own->over, nullptr);
-    }
-    forget(own);
-  }
-  if (over) end_change(over->owner);  // what it would have replaced is as it was
+  if (own) forget(own);
   co_return result<void>{};
 }
 
@@ -258,8 +250,7 @@ operation<entered> consul_engine::do_settle(const request& ask, invocation how) 
   if (!seen) co_return as_reading(std::move(seen).error());
   const auto* there = seen->find(ask.owner);
   // What it would have replaced is as it was.
-  if (ask.replaces != nullptr && (there == nullptr || !there->holds()))
-    end_change(ask.replaces->owner);
+  if (own && (there == nullptr || !there->holds())) end_change(own);
   if (there != nullptr && there->holds() && !seen->is_true(*there)) {
     auto away = co_await remove(ask.name, ask.owner, how);
     if (!away) co_return as_reading(std::move(away).error());

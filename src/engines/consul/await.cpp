@@ -20,7 +20,9 @@ void consul_engine::start_await(const ticket& place, const call& limits,
     key = own->watched_key;
     known = own->watched_index;
   }
+  // What is given may be gone when it has begun to wait: it may have been told already.
   const auto stop = limits.stop;
+  const auto recheck_at = place.recheck_at;
   waits_->for_grant(number, limits, [this, &done, key, number](const std::optional<its_turn>&) {
     if (!key.empty()) watches_->forget(key, number);
     done.complete(progress{});
@@ -28,7 +30,7 @@ void consul_engine::start_await(const ticket& place, const call& limits,
   if (!is_waiting) return waits_->look_again(number);
   // Nothing to watch: Consul keeps the lock for a while, and the caller asks again at recheck_at.
   if (key.empty()) {
-    agent_->at(place.recheck_at, [this, number] { waits_->look_again(number); });
+    agent_->at(recheck_at, [this, number] { waits_->look_again(number); });
     return;
   }
   watches_->watch(key, number, known, [this, number](const auto&, std::uint64_t) {

@@ -46,16 +46,15 @@ class release_order {
       return how_.blocks || in_.is_free(name_);
     }
     bool await_suspend(std::coroutine_handle<> caller) {
-      const auto number = in_.enlist(name_, caller);
-      if (!number) return false;
-      // From here on it may go on at any moment, and this be gone: only what was copied is used.
-      const auto give_up = [&in = in_, name = std::string{name_}, which = *number] {
-        in.give_up(name, which);
-      };
-      const auto& limits = how_.limits;
+      auto& in = in_;
       auto& timers = timers_;
-      const auto deadline = limits.deadline;
-      in_.keep(*number, limits.stop, [give_up, &timers] { timers.run_soon(give_up); });
+      const std::string name{name_};
+      const auto [deadline, stop] = how_.limits;
+      const auto number = in.enlist(name, caller);
+      if (!number) return false;
+      // It may have gone on, on another thread, and this be gone: only what was copied before is used.
+      const auto give_up = [&in, name, which = *number] { in.give_up(name, which); };
+      in.keep(*number, stop, [give_up, &timers] { timers.run_soon(give_up); });
       if (deadline != steady_time::max()) timers.at(deadline, give_up);
       return true;
     }

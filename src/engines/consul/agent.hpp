@@ -27,10 +27,14 @@ namespace holdfast::engines::consul {
 
 struct question {
   enum class verb : std::uint8_t { get, put };
+  // Whose turn is next among those that are posted. What proves that a session lives never waits behind the work: that
+  // of the main session, on which all leases rest, not behind the others either.
+  enum class rank : std::uint8_t { main_proof, proof, work };
   verb how = verb::put;
   std::string path;        // "/v1/txn?consistent"; a datacenter is added by the agent
   std::string body{};      // of a put
   bool repeatable = true;  // asked twice, it has the effect of once
+  rank before = rank::work;
 };
 
 struct http_reply {
@@ -74,7 +78,7 @@ class agent {
     ~handler() = default;
   };
   // `what` and `limits` stay alive until the handler was told. A bounded number is sent at a time; the others wait for
-  // their turn, in order, until their deadline or stop.
+  // their turn, in the order of rank and arrival, until their deadline or stop.
   void post(const question& what, const call& limits, handler& done) noexcept;
 
   // With no verb that waits for it: `done` is told once, on the agent's thread or at once.

@@ -22,10 +22,10 @@ class agent::loop::sending final : public job {
         done_(done),
         tries_(in.of_.size(), what.repeatable) {}
 
-  std::uint64_t number() const noexcept { return number_; }
+  loop::turn turn() const noexcept { return {what_.before, number_}; }
   void accept() noexcept {
     in_.sendings_.emplace(number_, this);
-    in_.waiting_.emplace(number_, this);
+    in_.waiting_.emplace(turn(), this);
     in_.set_time(*this, limits_.deadline);
     if (limits_.stop.stop_possible()) stopped_.emplace(limits_.stop, on_stop{&in_, number_});
   }
@@ -76,7 +76,7 @@ inline void agent::loop::sending::interrupt(cut why) noexcept {
   const auto& how = in_.of_.how_;
   switch (state_) {
     case state::waiting:
-      in_.waiting_.erase(number_);
+      in_.waiting_.erase(turn());
       return finish(why == cut::closing ? client_is_closing(how) : no_time_to_ask(how));
     case state::pausing:
       if (why == cut::out_of_time && may_go_on(limits_)) return go();

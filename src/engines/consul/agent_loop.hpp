@@ -56,6 +56,7 @@ class agent::loop {
   };
   class sending;
   class query;
+  using turn = std::pair<question::rank, std::uint64_t>;  // in the order in which they came
   struct new_query {
     query_id which;
     std::string path;
@@ -129,7 +130,7 @@ class agent::loop {
   std::vector<std::unique_ptr<http_transfer>> idle_;
   std::set<std::pair<steady_time, job*>> times_;
   std::unordered_map<std::uint64_t, sending*> sendings_;
-  std::map<std::uint64_t, sending*> waiting_;  // for their turn, in the order in which they came
+  std::map<turn, sending*> waiting_;
   std::size_t in_flight_ = 0;
   std::unordered_map<query_id, std::unique_ptr<query>> queries_;
   bool closing_ = false;

@@ -13,6 +13,8 @@ namespace {
 
 // Consul takes no more than 200 connections of one address unless told otherwise.
 constexpr std::size_t most_in_flight = 64;
+// Beside those: when all that is under way hangs there is still room for proofs.
+constexpr std::size_t kept_for_proofs = 8;
 
 }  // namespace
 
@@ -191,7 +193,9 @@ void agent::loop::wake_jobs() noexcept {
 }
 
 void agent::loop::begin_waiting() noexcept {
-  while (in_flight_ < most_in_flight && !waiting_.empty()) {
+  while (!waiting_.empty()) {
+    const bool is_work = waiting_.begin()->first.first == question::rank::work;
+    if (in_flight_ >= most_in_flight + (is_work ? 0 : kept_for_proofs)) return;
     auto* const next = waiting_.extract(waiting_.begin()).mapped();
     ++in_flight_;
     next->go();
@@ -254,14 +258,14 @@ result<http_reply> agent::loop::cut_off(job& of, cut why) {
 void agent::loop::detach(job& from) {
   set_time(from, steady_time::max());
   curl_multi_remove_handle(driver_, from.over->handle());
-  if (idle_.size() < most_in_flight) idle_.push_back(std::move(from.over));
+  if (idle_.size() < most_in_flight + kept_for_proofs) idle_.push_back(std::move(from.over));
   from.over.reset();
 }
 
 // libcurl counts those in use, too: queries that wait must not cost the others their open connections.
 void agent::loop::limit_connections() {
   curl_multi_setopt(driver_, CURLMOPT_MAXCONNECTS,
-                    static_cast<long>(most_in_flight + queries_.size()));
+                    static_cast<long>(most_in_flight + kept_for_proofs + queries_.size()));
 }
 
 }  // namespace holdfast::engines::consul

@@ -158,6 +158,7 @@ void consul_engine::tick() {
   }
   for (const auto& own : due) watch_own(own);
   watches_->follow_agent();
+  sessions_->end_unproven();
   end_forgotten();
   {
     const auto lock = entries_.lock();

@@ -22,6 +22,14 @@ question put(std::string path, std::string body = {}, bool repeatable = true) {
   return {question::verb::put, std::move(path), std::move(body), repeatable};
 }
 
+constexpr int session_lives = 200, session_absent = 404;
+
+question renewal_of(const std::string& id, question::rank before) {
+  auto out = put("/v1/session/renew/" + id);
+  out.before = before;
+  return out;
+}
+
 }  // namespace
 
 sessions::sessions(agent& with, const class clock& time, std::string label, on_end ended,
@@ -90,28 +98,21 @@ operation<session_view> sessions::ensure(invocation how) {
   co_return std::move(*now);
 }
 
-// The further ones first: then the proof of the main one is the latest of all.
+// The main one alone is waited for: with hundreds of permits the others would take longer than a renewal may.
 operation<session_view> sessions::renew(invocation how) {
   auto now = current();
   if (!now) co_return co_await ensure(how);
   destroy_in_background(take_unused());
-  std::vector<std::string> all;
-  {
-    const std::lock_guard lock{guard_};
-    all = further_;
-  }
   const auto sent = clock_.now();
-  all.push_back(now->id);
-  for (const auto& id : all) {
-    const auto ask = put("/v1/session/renew/" + id);
-    auto said = co_await agent_.ask(ask, how);
-    if (!said.got) co_return as_reading(std::move(said.got).error());
-    if (said.got->status == 404) {
-      is_gone(id, "the session has ended in the store");
-    } else if (said.got->status != 200) {
-      co_return status_error(*said.got, {}, agent_.how().url);
-    }
+  const auto ask = renewal_of(now->id, question::rank::main_proof);
+  auto said = co_await agent_.ask(ask, how);
+  if (!said.got) co_return as_reading(std::move(said.got).error());
+  if (said.got->status == session_absent) {
+    is_gone(now->id, "the session has ended in the store");
+  } else if (said.got->status != session_lives) {
+    co_return status_error(*said.got, {}, agent_.how().url);
   }
+  renew_further();
   {
     const std::lock_guard lock{guard_};
     if (current_ && current_->id == now->id) {
@@ -122,6 +123,47 @@ operation<session_view> sessions::renew(invocation how) {
   co_return co_await ensure(how);
 }
 
+// All at once: the agent's thread sends a bounded number at a time. One that has not been answered yet is not asked
+// about again; before the next heartbeat it is given up, so that it is asked about at least twice in time.
+void sessions::renew_further() {
+  std::vector<std::string> due;
+  {
+    const std::lock_guard lock{guard_};
+    for (auto& one : further_)
+      if (!std::exchange(one.is_asked, true)) due.push_back(one.id);
+  }
+  const auto sent = clock_.now();
+  for (const auto& id : due)
+    agent_.ask_in_background(
+        renewal_of(id, question::rank::proof), agent_.how().session / 4,
+        [this, id, sent](const answer& said) { note_renewal(id, sent, said); });
+}
+
+void sessions::note_renewal(const std::string& id, steady_time sent, const answer& said) {
+  {
+    const std::lock_guard lock{guard_};
+    const auto at = std::ranges::find(further_, id, &further::id);
+    if (at == further_.end()) return;
+    at->is_asked = false;
+    if (said.got && said.got->status == session_lives) at->proven = std::max(at->proven, sent);
+  }
+  if (said.got && said.got->status == session_absent)
+    is_gone(id, "the session has ended in the store");
+}
+
+// Consul keeps them for as long again. What the main session proves says nothing about them.
+void sessions::end_unproven() {
+  std::vector<std::string> over;
+  {
+    const std::lock_guard lock{guard_};
+    const auto last = clock_.now() - agent_.how().session;
+    for (const auto& one : further_)
+      if (one.proven < last) over.push_back(one.id);
+  }
+  for (const auto& id : over) is_gone(id, "the session could not be renewed");
+  destroy_in_background(over);
+}
+
 void sessions::is_gone(const std::string& id, std::string_view why) {
   std::optional<session_view> gone;
   std::vector<std::string> along;
@@ -130,11 +172,12 @@ void sessions::is_gone(const std::string& id, std::string_view why) {
     if (current_ && current_->id == id) gone = std::exchange(current_, std::nullopt);
     // With behavior=release its keys stay.
     if (gone && !agent_.how().keys_are_deleted) left_keys_.push_back(gone->epoch_key);
-    if (!gone && std::erase(further_, id) == 0) return;
+    if (!gone && std::erase_if(further_, [&](const auto& one) { return one.id == id; }) == 0)
+      return;
     std::erase_if(used_, [&](const auto& use) { return use.second == id; });
     // What else its owners had ends as well: their keys are gone.
     if (gone) {
-      along = std::exchange(further_, {});
+      for (const auto& one : std::exchange(further_, {})) along.push_back(one.id);
       used_.clear();
     }
   }
@@ -164,8 +207,8 @@ bool sessions::take_free(std::string_view name, std::size_t count, std::vector<s
     return std::any_of(uses.first, uses.second, [&](const auto& use) { return use.second == id; });
   };
   if (!is_used(current_->id)) out.push_back(current_->id);
-  for (const auto& id : further_)
-    if (out.size() < count && !is_used(id)) out.push_back(id);
+  for (const auto& one : further_)
+    if (out.size() < count && !is_used(one.id)) out.push_back(one.id);
   if (out.size() < count) return false;
   for (const auto& id : out) used_.emplace(name, id);
   return true;
@@ -181,19 +224,21 @@ bool sessions::has_free(std::string_view name, std::size_t count) const {
 
 bool sessions::is_ours(std::string_view id) const {
   const std::lock_guard lock{guard_};
-  return (current_ && current_->id == id) || std::ranges::find(further_, id) != further_.end();
+  return (current_ && current_->id == id) ||
+         std::ranges::find(further_, id, &further::id) != further_.end();
 }
 
 // Those that were in use neither now nor at the renewal before: each costs a request at every renewal.
 std::vector<std::string> sessions::take_unused() {
   const std::lock_guard lock{guard_};
   std::vector<std::string> unused, out;
-  for (const auto& id : further_)
-    if (std::ranges::find(used_, id, [](const auto& use) { return use.second; }) == used_.end())
-      unused.push_back(id);
+  for (const auto& one : further_)
+    if (std::ranges::find(used_, one.id, [](const auto& use) { return use.second; }) == used_.end())
+      unused.push_back(one.id);
   for (const auto& id : unused)
     if (std::ranges::find(unused_, id) != unused_.end()) out.push_back(id);
-  for (const auto& id : out) std::erase(further_, id);
+  std::erase_if(further_,
+                [&](const auto& one) { return std::ranges::find(out, one.id) != out.end(); });
   unused_ = std::move(unused);
   return out;
 }
@@ -214,10 +259,11 @@ operation<std::vector<std::string>> sessions::reserve(std::string_view name, std
       if (!current_)
         co_return error{errc::unavailable, agent_.how().url + ": the session ended meanwhile."};
     }
+    const auto sent = clock_.now();
     auto made = co_await create(how);
     if (!made) co_return std::move(made).error();
     const std::lock_guard lock{guard_};
-    further_.push_back(std::move(*made));
+    further_.push_back({std::move(*made), sent});
   }
 }
 
@@ -246,7 +292,7 @@ void sessions::destroy_all(const call& limits) noexcept {
   transaction left;
   {
     const std::lock_guard lock{guard_};
-    all = std::exchange(further_, {});
+    for (const auto& one : std::exchange(further_, {})) all.push_back(one.id);
     if (current_) all.push_back(current_->id);
     if (current_ && !agent_.how().keys_are_deleted) left.erase(current_->epoch_key);
     current_.reset();

@@ -49,8 +49,10 @@ class sessions {
   std::optional<session_view> current() const;
   // The current one, or a new one.
   operation<session_view> ensure(invocation how);
-  // Proof that all of them live; one that is found gone is told of.
+  // Proof that the main one lives; the further ones are asked about behind it. One that is found gone is told of.
   operation<session_view> renew(invocation how);
+  // Further ones that were not proven for so long that Consul may end them soon count as gone.
+  void end_unproven();
   void is_gone(const std::string& id, std::string_view why);
   void note_epoch(const std::string& id, std::uint64_t index);
 
@@ -67,7 +69,14 @@ class sessions {
   void destroy_all(const call& limits) noexcept;
 
  private:
+  struct further {
+    std::string id;
+    steady_time proven{};
+    bool is_asked = false;  // its renewal is under way
+  };
   operation<std::string> create(invocation how);
+  void renew_further();
+  void note_renewal(const std::string& id, steady_time sent, const answer& said);
   std::vector<std::string> take_left_keys();
   std::vector<std::string> take_unused();
   void destroy_in_background(const std::vector<std::string>& ids);
@@ -82,7 +91,7 @@ class sessions {
   mutable std::mutex guard_;
   std::optional<session_view> current_;
   std::uint64_t last_number_ = 0;
-  std::vector<std::string> further_;
+  std::vector<further> further_;
   std::vector<std::string> unused_;     // of them, when they were renewed last
   std::vector<std::string> left_keys_;  // of sessions that are gone
   std::multimap<std::string, std::string, std::less<>> used_;  // by semaphore

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <future>
 #include <thread>
 #include <vector>
@@ -294,6 +295,24 @@ TEST(consul_agent_posts, wait_for_their_turn_until_their_deadline_or_stop) {
   EXPECT_EQ(server.asked(), 64U);
   on->stop();
   for (auto& one : first) EXPECT_TRUE(fails_with(one->get().got, errc::outcome_unknown));
+}
+
+// Nothing that is asked for work is answered.
+TEST(consul_agent_posts, of_a_proof_have_room_when_all_others_hang) {
+  fake_agent server{[](const std::string& request) {
+    const bool is_proof = request.starts_with("PUT /proof");
+    return fake_reply{is_proof ? http(200) : "", is_proof ? then::keep : then::hold};
+  }};
+  const auto on = start(server);
+  std::deque<posted> work;
+  for (int i = 0; i < 200; ++i) work.emplace_back(*on, get("/work"), within(1min));
+  ASSERT_TRUE(wait_until([&] { return server.asked() >= 64; }));
+  for (const auto rank : {question::rank::proof, question::rank::main_proof}) {
+    auto proof = put("/proof", "");
+    proof.before = rank;
+    EXPECT_TRUE(is_ok(posted(*on, proof, within(5s)).get().got));
+  }
+  on->stop();
 }
 
 TEST(consul_agent_posts, are_all_answered_however_many) {

@@ -89,5 +89,51 @@ TEST_F(consul_heartbeats, permits_whose_own_session_cannot_be_renewed_are_lost_i
   relay.heal();
 }
 
+// ---- a session that is lost
+
+// Each waits for a name of its own, and all hear of it at once.
+TEST_F(consul_heartbeats, waiters_of_a_lost_session_make_one_new_session) {
+  constexpr int many = 50;
+  const consul_server server;
+  consul_relay relay{server.port()};
+  const auto theirs = client::open(server.url() + consul_at_once);
+  const auto a = client::open(relay.url());
+  std::deque<mutex> locks;
+  std::vector<lease> taken;
+  for (int i = 0; i < many; ++i) {
+    auto one = mutex{theirs, fmt::format("item-{}", i)}.acquire({.wait = patience, .ttl = 300s});
+    ASSERT_TRUE(is_ok(one));
+    taken.push_back(std::move(*one));
+  }
+  const auto keep = session_of(server, "item-0");
+  std::atomic<int> done{0}, made{0};
+  relay.answer_with([&made](auto& asked) -> std::optional<std::string> {
+    if (asked.target.starts_with("/v1/session/create")) ++made;
+    return std::nullopt;
+  });
+  const acquire_options options{.wait = 6 * patience};
+  for (int i = 0; i < many; ++i)
+    spawn(try_to_acquire(locks.emplace_back(a, fmt::format("item-{}", i)), options, done));
+  const auto all_wait = [&] {
+    const auto waiting = server.keys("holdfast/");
+    return std::ranges::count_if(waiting,
+                                 [](const auto& key) { return key.ends_with("/.queue"); }) == many;
+  };
+  ASSERT_TRUE(wait_until(all_wait));
+  for (const auto& one : server.sessions())
+    if (one != keep) server.destroy_session(one);
+  const auto own_keys = [&] {
+    const auto keys = server.keys("holdfast/");
+    return std::ranges::count_if(
+        keys, [](const auto& key) { return key.find("/.owner-") != std::string::npos; });
+  };
+  EXPECT_TRUE(wait_until([&] { return made > 0 && own_keys() == 2 * many; }, 2 * patience));
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(server.sessions().size(), 2U);
+  for (auto& one : taken) EXPECT_TRUE(is_ok(one.release()));
+  EXPECT_TRUE(wait_until([&] { return done == many; }, 2 * patience));
+  relay.heal();
+}
+
 }  // namespace
 }  // namespace holdfast::testing

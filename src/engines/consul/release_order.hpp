@@ -36,6 +36,24 @@ class release_order {
     const std::string name_;
   };
 
+  // Of those that would do the same, one does it. The others, for whom this is false, wait as for a release.
+  class only_one {
+   public:
+    only_one(release_order& in, std::string_view name)
+        : in_(in), name_(name), is_it_(in_.begin_alone(name_)) {}
+    only_one(const only_one&) = delete;
+    only_one& operator=(const only_one&) = delete;
+    ~only_one() {
+      if (is_it_) in_.end(name_);
+    }
+    explicit operator bool() const noexcept { return is_it_; }
+
+   private:
+    release_order& in_;
+    const std::string name_;
+    const bool is_it_;
+  };
+
   // co_await: until no release of that name is under way.
   class waiting {
    public:
@@ -88,6 +106,10 @@ class release_order {
   void begin(const std::string& name) {
     const std::lock_guard lock{guard_};
     ++all_[name].count;
+  }
+  bool begin_alone(const std::string& name) {
+    const std::lock_guard lock{guard_};
+    return all_.try_emplace(name, releases{1}).second;
   }
   void end(const std::string& name) {
     std::vector<waiter> behind;

@@ -1,6 +1,8 @@
 #include "engines/consul/sessions.hpp"
 
+#include "engines/consul/attempts.hpp"
 #include "engines/consul/errors.hpp"
+#include "engines/consul/http_transfer.hpp"
 #include "engines/consul/lock_state.hpp"
 
 #include <fmt/format.h>
@@ -61,8 +63,22 @@ operation<std::string> sessions::create(invocation how) {
   co_return std::move(*id);
 }
 
+// When a session is lost all its waiters come at once.
 operation<session_view> sessions::ensure(invocation how) {
   if (auto now = current()) co_return std::move(*now);
+  constexpr std::string_view making = "session";
+  for (;;) {
+    {
+      const release_order::only_one maker{making_, making};
+      if (auto now = current()) co_return std::move(*now);
+      if (maker) co_return co_await make(how);
+    }
+    if (!may_go_on(how.limits)) co_return no_time_to_ask(agent_.how());
+    co_await making_.after_releases(agent_, making, how);
+  }
+}
+
+operation<session_view> sessions::make(invocation how) {
   session_view out;
   out.proven = clock_.now();
   auto made = co_await create(how);
@@ -71,31 +87,32 @@ operation<session_view> sessions::ensure(invocation how) {
   out.epoch_key = epoch_key(agent_.how().root, out.id);
   transaction mark;
   mark.lock(out.epoch_key, out.id, "0");
-  for (const auto& key : take_left_keys()) mark.erase(key);
+  const auto left = take_left_keys();
+  for (const auto& key : left) mark.erase(key);
   const auto ask = put("/v1/txn", mark.body());
   auto said = co_await agent_.ask(ask, how);
   auto in = read_txn_reply(std::move(said), mark, {}, agent_.how().url);
   if (in && !in->done()) in = failed_txn(*in, {}, agent_.how().url);
   if (!in) {
-    static_cast<void>(co_await destroy(out.id, how));  // else it would live on for twice its ttl
+    {
+      const std::lock_guard lock{guard_};
+      left_keys_.insert(left_keys_.end(), left.begin(), left.end());
+      if (!agent_.how().keys_are_deleted) left_keys_.push_back(out.epoch_key);
+    }
+    // Else it would live on for twice its ttl. That must be asked also when the caller's own time is up.
+    bool is_destroyed = false;
+    if (may_go_on(how.limits)) {
+      auto gone = co_await destroy(out.id, how);
+      is_destroyed = gone.has_value();
+    }
+    if (!is_destroyed) destroy_in_background({out.id});
     co_return std::move(in).error();
   }
   out.epoch = in->index_of(out.epoch_key);
-  bool is_first = false;
-  {
-    const std::lock_guard lock{guard_};
-    if (!current_) {
-      out.number = ++last_number_;
-      current_ = out;
-      is_first = true;
-    }
-  }
-  if (is_first) co_return out;
-  // Another verb was faster: this one is not needed.
-  static_cast<void>(co_await destroy(out.id, how));
-  auto now = current();
-  if (!now) co_return error{errc::unavailable, agent_.how().url + ": the session ended meanwhile."};
-  co_return std::move(*now);
+  const std::lock_guard lock{guard_};
+  out.number = ++last_number_;
+  current_ = out;
+  co_return out;
 }
 
 // The main one alone is waited for: with hundreds of permits the others would take longer than a renewal may.
@@ -193,7 +210,11 @@ void sessions::note_epoch(const std::string& id, std::uint64_t index) {
 
 std::vector<std::string> sessions::take_left_keys() {
   const std::lock_guard lock{guard_};
-  return std::exchange(left_keys_, {});
+  const auto count = std::min(left_keys_.size(), transaction::most_operations - 1);
+  const auto from = left_keys_.end() - static_cast<std::ptrdiff_t>(count);
+  std::vector<std::string> out{from, left_keys_.end()};
+  left_keys_.erase(from, left_keys_.end());
+  return out;
 }
 
 // ---- permits
@@ -290,6 +311,7 @@ operation<void> sessions::destroy(std::string id, invocation how) {
 void sessions::destroy_all(const call& limits) noexcept {
   std::vector<std::string> all;
   transaction left;
+  for (const auto& key : take_left_keys()) left.erase(key);
   {
     const std::lock_guard lock{guard_};
     for (const auto& one : std::exchange(further_, {})) all.push_back(one.id);

@@ -14,6 +14,7 @@
 #include "engines/common/operation.hpp"
 #include "engines/consul/agent.hpp"
 #include "engines/consul/kv.hpp"
+#include "engines/consul/release_order.hpp"
 
 #include <holdfast/engine.hpp>
 
@@ -47,7 +48,7 @@ class sessions {
            on_further_end further_ended);
 
   std::optional<session_view> current() const;
-  // The current one, or a new one.
+  // The current one, or a new one, which one caller makes for all that need it.
   operation<session_view> ensure(invocation how);
   // Proof that the main one lives; the further ones are asked about behind it. One that is found gone is told of.
   operation<session_view> renew(invocation how);
@@ -74,6 +75,7 @@ class sessions {
     steady_time proven{};
     bool is_asked = false;  // its renewal is under way
   };
+  operation<session_view> make(invocation how);
   operation<std::string> create(invocation how);
   void renew_further();
   void note_renewal(const std::string& id, steady_time sent, const answer& said);
@@ -88,6 +90,7 @@ class sessions {
   const on_end ended_;
   const on_further_end further_ended_;
 
+  release_order making_;
   mutable std::mutex guard_;
   std::optional<session_view> current_;
   std::uint64_t last_number_ = 0;

@@ -114,6 +114,30 @@ TEST_F(consul_fake, refusal_behind_a_place_in_the_queue_leaves_no_place) {
   }));
 }
 
+// Its first copy was carried out, and the answer lost; the second copy met a policy that has changed. So somebody may
+// have the lock, and is asked for.
+TEST_F(consul_fake, denied_copy_of_a_request_that_was_carried_out_is_a_doubt) {
+  mutex lock{*client_, "stock"};
+  const auto copies = std::make_shared<std::atomic<int>>(0);  // the relay outlives this test
+  const auto is_taking = [](const consul_relay::question& asked) {
+    return asked.target.starts_with("/v1/txn") && asked.body.find("\"lock\"") != std::string::npos;
+  };
+  relay_->answer_with([=](auto& asked) -> std::optional<std::string> {
+    if (!is_taking(asked) || ++*copies != 2) return std::nullopt;
+    return consul_relay::reply(
+        409, R"({"Results":null,"Errors":[{"OpIndex":0,"What":"Permission denied"}]})");
+  });
+  relay_->edit_answers([=](const auto& asked, std::string& answer) {
+    if (is_taking(asked) && *copies == 1) answer = consul_relay::reply(500, "rpc error: EOF");
+  });
+  auto held = lock.acquire({.wait = patience});
+  EXPECT_TRUE(is_ok(held)) << "it was found";
+  EXPECT_GE(*copies, 2);
+  relay_->heal();
+  if (held) static_cast<void>(held->release());
+  EXPECT_TRUE(is_ok(mutex(*other_, "stock").acquire({.wait = patience}))) << "nobody has it";
+}
+
 TEST_F(consul_fake, agent_that_is_overloaded) {
   expect_typed_and_few(429, "Your IP is issuing too many concurrent connections");
 }

@@ -89,7 +89,11 @@ result<txn_reply> read_txn_reply(answer said, const transaction& asked, std::str
   const auto is_refused = [](const txn_reply::failure& one) {
     return one.what.find("Permission denied") != std::string::npos;
   };
-  if (std::ranges::any_of(out->failures, is_refused)) return failed_txn(*out, name, store);
+  if (std::ranges::any_of(out->failures, is_refused)) {
+    auto why = failed_txn(*out, name, store);
+    if (said.repeated) return error{errc::outcome_unknown, why.message()};  // of this copy only
+    return why;
+  }
   return std::move(*out);
 }
 

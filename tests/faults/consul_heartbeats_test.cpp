@@ -1,5 +1,6 @@
-// What breaks here: an agent that answers slowly, and a client that asks much of it. What must hold: proof that the
-// session lives does not wait behind the work, so no lease is lost that nobody wanted (L4).
+// What breaks here: an agent that answers slowly or not at all, and a client that asks much of it. What must hold: proof
+// that the session lives does not wait behind the work, so no lease is lost that nobody wanted (L4); and what one agent
+// does not tell another one does.
 #include "faults/consul_faults.hpp"
 #include "faults/consul_relay.hpp"
 
@@ -133,6 +134,28 @@ TEST_F(consul_heartbeats, waiters_of_a_lost_session_make_one_new_session) {
   for (auto& one : taken) EXPECT_TRUE(is_ok(one.release()));
   EXPECT_TRUE(wait_until([&] { return done == many; }, 2 * patience));
   relay.heal();
+}
+
+// ---- an agent that hangs
+
+// It holds nothing, so nothing but its session makes it ask.
+TEST_F(consul_heartbeats, client_that_only_waits_leaves_an_agent_that_hangs) {
+  const consul_server server;
+  fault_proxy first{server.port()};
+  const auto theirs = client::open(server.url() + consul_at_once);
+  const auto a = client::open(fmt::format("consul://127.0.0.1:{},127.0.0.1:{}{}", first.port(),
+                                          server.port(), consul_at_once));
+  auto held = mutex{theirs, "stock"}.acquire({.wait = patience, .ttl = 60s});
+  ASSERT_TRUE(is_ok(held));
+  mutex lock{a, "stock"};
+  auto waiting = acquire_later(lock);
+  ASSERT_TRUE(one_waits(server, "stock"));
+  first.freeze();
+  ASSERT_TRUE(is_ok(held->release()));
+  const auto released = std::chrono::steady_clock::now();
+  EXPECT_TRUE(is_ok(get(waiting)));
+  EXPECT_LT(std::chrono::steady_clock::now() - released, 7s) << "it was the back-stop, after 10 s";
+  first.heal();
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ void consul_engine::start_await(const ticket& place, const call& limits,
   // What is given may be gone when it has begun to wait: it may have been told already.
   const auto stop = limits.stop;
   const auto recheck_at = place.recheck_at;
+  plan_tick();
   waits_->for_grant(number, limits, [this, &done, key, number](const std::optional<its_turn>&) {
     if (!key.empty()) watches_->forget(key, number);
     done.complete(progress{});
@@ -58,6 +59,7 @@ class consul_engine::observation final : public watch_loop, private agent::handl
 
  private:
   void listen(const call& until) override {
+    in_.plan_tick();
     in_.waits_->for_grant(number_, until, [this](const std::optional<its_turn>&) {
       in_.watches_->forget(key_, number_);
       heard();

@@ -164,6 +164,7 @@ void consul_engine::tick() {
     const auto lock = entries_.lock();
     more = more || !entries_.all().empty();
   }
+  more = more || waits_->any();
   if (more) plan_tick();
 }
 

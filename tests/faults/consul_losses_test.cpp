@@ -3,6 +3,8 @@
 // and whoever waits is served, after a lock-delay if there is one, without asking all the time.
 #include "faults/consul_faults.hpp"
 
+#include <limits>
+
 namespace holdfast::testing {
 namespace {
 
@@ -359,6 +361,24 @@ TEST_F(consul_left_over, waiting_behind_a_release_ends_with_its_stop) {
   EXPECT_EQ(waiting.wait_for(5s), std::future_status::ready);
   server.resume();
   EXPECT_FALSE(waiting.get());
+}
+
+// What is kept for a while comes with its times, and anybody may have written them.
+TEST_F(consul_left_over, counters_with_impossible_times_are_read) {
+  const consul_server server;
+  const auto a = client::open(server.url() + consul_at_once);
+  constexpr auto least = std::numeric_limits<std::int64_t>::min();
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t keep : {least, std::int64_t{-1}, std::int64_t{0}, std::int64_t{1}, most})
+    for (const std::int64_t until : {least, std::int64_t{-1}, std::int64_t{0}, most}) {
+      server.put("holdfast/jobs/.count", fmt::format("5 {} {} x", keep, until));
+      const auto seen = a.latches();
+      ASSERT_TRUE(is_ok(seen));
+      const bool is_over = keep > 0 && until < most;
+      ASSERT_EQ(seen->size(), is_over ? 0U : 1U) << keep << ' ' << until;
+      if (is_over) continue;
+      EXPECT_GT(seen->front().forgotten_in, nanoseconds::zero()) << keep << ' ' << until;
+    }
 }
 
 }  // namespace

@@ -37,14 +37,19 @@ std::optional<stored_count> read_count(std::string_view text) {
     if (!text.starts_with(' ')) return std::nullopt;
     text.remove_prefix(1);
   }
+  // Others may have written it.
+  constexpr std::int64_t longest =
+      std::chrono::duration_cast<std::chrono::milliseconds>(counter_request::longest_keep).count();
+  out.keep_ms = std::clamp<std::int64_t>(out.keep_ms, 0, longest);
   return out;
 }
 
+// Not more than it is kept for: a clock may have been wrong.
 nanoseconds time_left(const stored_count& what) {
   if (what.keep_ms == 0) return no_expiry;
-  const auto left =
-      std::clamp<std::int64_t>(what.until_ms - wall_ms(), -what.keep_ms, what.keep_ms);
-  return std::chrono::milliseconds{left};
+  const auto now = wall_ms();
+  if (what.until_ms <= now) return nanoseconds::zero();
+  return std::chrono::milliseconds{std::min(what.until_ms - now, what.keep_ms)};
 }
 
 std::string count_text(const stored_count& what, std::string_view stamp) {

@@ -95,8 +95,11 @@ operation<std::optional<entered>> consul_engine::take_next(attempt& at, invocati
 operation<entered> consul_engine::enter_or_wait(attempt& at, invocation how) {
   const auto& ask = at.ask;
   // A writer that finds the lock taken has to queue up nearly always; others may well fit beside the holders.
-  bool enqueues = ask.wait && ask.mode == lock_mode::exclusive && ask.replaces == nullptr &&
-                  at.own->is == own_entry::state::asking;
+  bool enqueues = ask.wait && ask.mode == lock_mode::exclusive && ask.replaces == nullptr;
+  {
+    const auto lock = entries_.lock();
+    enqueues = enqueues && at.own->is == own_entry::state::asking;
+  }
   for (int round = 0; round < rounds; ++round) {
     std::optional<lock_state> seen;
     if (std::exchange(enqueues, false)) {

@@ -1,6 +1,6 @@
-// What breaks here: an agent that answers slowly or not at all, and a client that asks much of it. What must hold: proof
-// that the session lives does not wait behind the work, so no lease is lost that nobody wanted (L4); and what one agent
-// does not tell another one does.
+// What breaks here: an agent that answers slowly or not at all, and a client that asks much of it. What must hold:
+// proof that the session lives does not wait behind the work, so no lease is lost that nobody wanted (L4); and what one
+// agent does not tell another one does.
 #include "faults/consul_faults.hpp"
 #include "faults/consul_relay.hpp"
 

@@ -12,13 +12,13 @@ void consul_engine::start_await(const ticket& place, const call& limits,
   if (!own || ending_) return done.complete(progress{});
   const auto number = place.owner.sequence;
   std::string key;
-  std::uint64_t known = 0;
+  watches::seen known;
   bool is_waiting = false;
   {
     const auto lock = entries_.lock();
     is_waiting = own->is == own_entry::state::waiting;
     key = own->watched_key;
-    known = own->watched_index;
+    known = {own->watched_index, own->watched_keys};
   }
   // What is given may be gone when it has begun to wait: it may have been told already.
   const auto stop = limits.stop;
@@ -64,7 +64,7 @@ class consul_engine::observation final : public watch_loop, private agent::handl
       in_.watches_->forget(key_, number_);
       heard();
     });
-    in_.watches_->watch(key_, number_, last_index_,
+    in_.watches_->watch(key_, number_, last_,
                         [waits = in_.waits_.get(), number = number_](const auto&, std::uint64_t) {
                           waits->look_again(number);
                           return false;
@@ -92,7 +92,7 @@ class consul_engine::observation final : public watch_loop, private agent::handl
       version = pairs->front().modified;
     }
     // The next query begins where this look was.
-    last_index_ = what.got->index;
+    last_ = {what.got->index, pairs->size()};
     sight now{version != seen_};
     if (kind_ == watch_kind::counter && !pairs->empty()) {
       const auto left = in_.counter_lasts(pairs->front());
@@ -114,7 +114,7 @@ class consul_engine::observation final : public watch_loop, private agent::handl
   const std::string key_;
   const std::uint64_t seen_;
   const std::uint64_t number_;
-  std::uint64_t last_index_ = 0;
+  watches::seen last_;
   question ask_;
   call limits_;
 };

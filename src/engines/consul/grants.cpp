@@ -231,6 +231,7 @@ entered consul_engine::waiting(const attempt& at, const lock_state& seen, const 
   entry.created = static_cast<std::uint64_t>(own.created);
   entry.modified = own.modified;
   entry.watches_folder = false;
+  entry.watched_keys = 1;
   if (at.is_delayed) {
     entry.watched_key.clear();
     out.waiting.recheck_at = clock_.now() + recheck_delayed_after;
@@ -244,6 +245,7 @@ entered consul_engine::waiting(const attempt& at, const lock_state& seen, const 
     entry.watched_key = at.keys.folder;
     entry.watches_folder = true;
     entry.watched_index = seen.newest();
+    entry.watched_keys = seen.size();
   }
   return out;
 }

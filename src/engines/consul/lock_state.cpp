@@ -207,7 +207,7 @@ std::string entry_value(const queue_entry& what) {
 
 lock_state::lock_state(const std::vector<kv_pair>& pairs, const lock_keys& keys,
                        std::uint64_t index)
-    : newest_(index) {
+    : newest_(index), size_(pairs.size()) {
   std::vector<queue_entry> entries;
   std::vector<std::string> alive;
   for (const auto& pair : pairs) {

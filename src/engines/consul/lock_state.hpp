@@ -108,6 +108,8 @@ class lock_state {
   const std::vector<kv_pair>& dead() const noexcept { return dead_; }
   // The index of the last change that is seen here.
   std::uint64_t newest() const noexcept { return newest_; }
+  // How many keys there are in all, those of others and of deeper names as well.
+  std::size_t size() const noexcept { return size_; }
   // Changes whenever the holders do; 0: there are none.
   std::uint64_t version() const noexcept;
 
@@ -117,6 +119,7 @@ class lock_state {
   std::optional<kv_pair> lock_;
   std::optional<semaphore_record> semaphore_;
   std::uint64_t queue_index_ = 0, readers_index_ = 0, newest_ = 0;
+  std::size_t size_ = 0;
   ordered_queue<queue_entry> queue_;
   std::vector<kv_pair> dead_;
 };

@@ -29,6 +29,7 @@ struct own_entry : engines::own_entry {
   std::string watched_key;
   bool watches_folder = false;
   std::uint64_t watched_index = 0;
+  std::size_t watched_keys = 1;  // how many were seen there
   // An upgrade: what it came from.
   std::shared_ptr<own_entry> over;
 };

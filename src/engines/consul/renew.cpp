@@ -234,7 +234,8 @@ void consul_engine::watch_own(const mine& own) {
   if (ending_) return;
   const auto keys = keys_of(how_.root, own->name);
   std::string key;
-  std::uint64_t known = 0;
+  watches::seen
+      known;  // of a folder, not what else is there: the first answer is looked at in any case
   bool is_writer = false;
   {
     const auto lock = entries_.lock();
@@ -242,7 +243,8 @@ void consul_engine::watch_own(const mine& own) {
     own->is_watched = true;
     is_writer = own->lock_index != 0;
     key = is_writer ? keys.lock : keys.folder;
-    known = is_writer ? own->lock_index : own->modified;
+    known.index = is_writer ? own->lock_index : own->modified;
+    if (is_writer) known.keys = 1;
   }
   const std::weak_ptr<own_entry> weak{own};
   watches_->watch(key, own->owner.sequence | own_watch, known,

@@ -43,26 +43,20 @@ std::uint64_t newest_of(const std::vector<kv_pair>& pairs) {
 
 }  // namespace
 
-void watches::watch(const std::string& key, std::uint64_t watcher, std::uint64_t known, told done) {
+// Each watcher is compared by itself at first: what the others have still to be told is none of its business.
+void watches::watch(const std::string& key, std::uint64_t watcher, const seen& last, told done) {
   {
     const std::lock_guard lock{guard_};
     if (ending_) return;
     auto& at = all_[key];
-    at.watchers.insert_or_assign(watcher, watcher_entry{++last_generation_, std::move(done)});
-    if (at.is_waiting || at.is_planned) {
-      // The query under way may know more than this watcher: it is asked again, from the watcher's own index.
-      if (at.index > known || !at.is_known) {
-        at.known = at.is_known ? known : std::min(at.known, known);
-        at.index = std::min(at.index, known);
-        at.is_known = false;
-        stop_query(at);
-      } else {
-        return;
-      }
-    } else {
-      at.index = at.known = known;
-      at.is_known = false;
-    }
+    const bool is_first = at.watchers.empty();
+    at.watchers.insert_or_assign(
+        watcher, watcher_entry{++last_generation_, last, false, false, std::move(done)});
+    const bool is_asked = at.is_waiting || at.is_planned;
+    if (is_asked && at.index <= last.index) return;
+    // The query under way may know more than this watcher: it is asked again, from the watcher's own index.
+    if (is_asked) stop_query(at);
+    at.index = is_first && !is_asked ? last.index : std::min(at.index, last.index);
   }
   agent_.run_soon([this, key] { ask(key); });
 }
@@ -167,9 +161,10 @@ void watches::share(place& of) {
   const auto& root = agent_.how().root;
   const auto [at, is_new] = all_.try_emplace(root);
   auto& all = at->second;
-  if (is_new) all.index = of.known;
-  if (is_new || of.is_known || all.index <= of.known) return;
-  all.index = of.known;
+  const auto known = oldest_to_compare(of);
+  if (is_new) all.index = known.value_or(0);
+  if (is_new || !known || all.index <= *known) return;
+  all.index = *known;
   // Not at once: newcomers that come all the time would keep it from ever answering.
   if (!all.is_waiting) return;
   stop_query(all);
@@ -227,18 +222,43 @@ void watches::on_answer(const std::string& key, std::uint64_t generation, result
   note(key, *got, std::move(*pairs));
 }
 
+// What the watchers know that have not been compared with an answer yet. REQUIRES: guard_ is held.
+std::optional<std::uint64_t> watches::oldest_to_compare(const place& of) {
+  std::optional<std::uint64_t> out;
+  for (const auto& [number, one] : of.watchers)
+    if (!one.is_compared) out = std::min(out.value_or(one.last.index), one.last.index);
+  return out;
+}
+
+// A deletion leaves no write behind. It raises the index of an answer about this very place; and where nothing was
+// written there are fewer keys than before.
+bool watches::is_news_to(const seen& last, const std::vector<kv_pair>& pairs, std::uint64_t index) {
+  return last.index == 0 || pairs.empty() || newest_of(pairs) > last.index || index > last.index ||
+         !last.keys || pairs.size() < *last.keys;
+}
+
 // REQUIRES: guard_ is held. Is there anything to tell? `index`: of an answer about this very place; 0: there is none.
-// The first answer is compared with what the watcher knows: also a deletion, which leaves no write behind, raises the
-// index.
-bool watches::note_change(place& at, const std::vector<kv_pair>& pairs, std::uint64_t index) {
-  const auto digest = std::exchange(at.digest, digest_of(pairs));
-  if (std::exchange(at.is_known, true)) return digest != at.digest;
-  return at.known == 0 || pairs.empty() || newest_of(pairs) > at.known || index > at.known;
+// `as_of`: what the answer is not older than; 0: not known.
+bool watches::note_change(place& at, const std::vector<kv_pair>& pairs, std::uint64_t index,
+                          std::uint64_t as_of) {
+  const auto before = std::exchange(at.digest, digest_of(pairs));
+  const bool was_known = std::exchange(at.is_known, true);
+  const bool is_changed = was_known && before != at.digest;
+  bool is_news = at.watchers.empty() && (!was_known || is_changed);
+  for (auto& [number, one] : at.watchers) {
+    const bool is_older = as_of != 0 && as_of < one.last.index;
+    if (!one.is_compared && is_older) continue;  // than what it has seen: it says nothing
+    const bool was_compared = std::exchange(one.is_compared, true);
+    one.is_news = one.is_news || (was_compared ? is_changed : is_news_to(one.last, pairs, index));
+    is_news = is_news || one.is_news;
+  }
+  return is_news;
 }
 
 void watches::note(const std::string& key, const http_reply& got, std::vector<kv_pair> pairs) {
   const bool is_root = key == agent_.how().root;
   bool is_news = false, is_good = false, is_planned = false;
+  std::uint64_t as_of = 0;
   {
     const std::lock_guard lock{guard_};
     const auto found = all_.find(key);
@@ -246,7 +266,8 @@ void watches::note(const std::string& key, const http_reply& got, std::vector<kv
     auto& at = found->second;
     // An index that falls, or that cannot be one: begin anew.
     is_good = got.index != 0 && got.index >= at.index;
-    is_news = note_change(at, pairs, is_root ? 0 : got.index);
+    if (is_good && at.index != 0) as_of = got.index;
+    is_news = note_change(at, pairs, is_root ? 0 : got.index, as_of);
     at.index = is_good ? got.index : 0;
     at.fruitless = is_news && is_good ? 0 : at.fruitless + 1;
     at.last_length = got.body.size();
@@ -254,13 +275,13 @@ void watches::note(const std::string& key, const http_reply& got, std::vector<kv
     if (is_planned) ask_later(key, at);
   }
   const auto index = is_good ? got.index : 0;
-  if (is_root) return note_all(std::move(pairs), index);
+  if (is_root) return note_all(std::move(pairs), index, as_of);
   if (is_news) tell(key, pairs, index);
   if (!is_planned) ask(key);
 }
 
 // An answer for everything: each place that has no query of its own looks for its part in it.
-void watches::note_all(std::vector<kv_pair> pairs, std::uint64_t index) {
+void watches::note_all(std::vector<kv_pair> pairs, std::uint64_t index, std::uint64_t as_of) {
   std::ranges::sort(pairs, {}, &kv_pair::key);
   std::vector<std::pair<std::string, std::vector<kv_pair>>> news;
   {
@@ -272,7 +293,7 @@ void watches::note_all(std::vector<kv_pair> pairs, std::uint64_t index) {
         return is_folder(place) ? !pair.key.starts_with(place) : pair.key != place;
       });
       std::vector<kv_pair> own{first, last};
-      if (note_change(at, own, 0)) news.emplace_back(key, std::move(own));
+      if (note_change(at, own, 0, as_of)) news.emplace_back(key, std::move(own));
     }
   }
   for (const auto& [key, now] : news) tell(key, now, index);
@@ -284,7 +305,8 @@ void watches::tell(const std::string& key, const std::vector<kv_pair>& now, std:
     const std::lock_guard lock{guard_};
     const auto at = all_.find(key);
     if (at == all_.end()) return;
-    some = at->second.watchers;
+    for (auto& [number, one] : at->second.watchers)
+      if (std::exchange(one.is_news, false)) some.emplace(number, one);
   }
   // One that is told may at once watch again, from another thread.
   for (const auto& [watcher, entry] : some)

@@ -25,8 +25,14 @@ namespace holdfast::engines::consul {
 
 class watches {
  public:
-  // What is there now; false: it is not to be told any more. Told when that differs from what was there before, or from
-  // the index that the watcher knows. `index`: of the answer that says so; 0: not known.
+  // What a watcher has seen there: the last index, and how many keys. Without their number the first answer is told
+  // whatever it says: what was deleted leaves no write behind.
+  struct seen {
+    std::uint64_t index = 0;
+    std::optional<std::size_t> keys{};
+  };
+  // What is there now; false: it is not to be told any more. Told when that differs from what was there before; the
+  // first time, from what the watcher has seen. `index`: of the answer that says so; 0: not known.
   using told = std::function<bool(const std::vector<kv_pair>& now, std::uint64_t index)>;
   // Clients of one host share the 200 connections, and heartbeats must get theirs.
   static constexpr std::size_t most_queries = 8;
@@ -36,8 +42,8 @@ class watches {
   watches& operator=(const watches&) = delete;
 
   // `key` ends with a slash for a folder. `watcher` is the watcher's own number: a second watch of the same key by it
-  // takes the place of the first. `known`: the last index that the watcher has seen there.
-  void watch(const std::string& key, std::uint64_t watcher, std::uint64_t known, told done);
+  // takes the place of the first.
+  void watch(const std::string& key, std::uint64_t watcher, const seen& last, told done);
   void forget(const std::string& key, std::uint64_t watcher) { forget(key, watcher, std::nullopt); }
   // Another agent answers now: what is asked of the one before would not be heard while that hangs.
   void follow_agent();
@@ -47,6 +53,9 @@ class watches {
  private:
   struct watcher_entry {
     std::uint64_t generation = 0;
+    seen last{};  // until an answer was compared with it; from then on the place's digest counts
+    bool is_compared = false;
+    bool is_news = false;  // to be told
     told done;
   };
   struct place {
@@ -57,7 +66,6 @@ class watches {
     std::size_t member = 0;  // that it was sent to
     std::uint64_t generation = 0;
     std::uint64_t index = 0;      // of the next query
-    std::uint64_t known = 0;      // what the watchers know, until something is known here
     std::uint64_t digest = 0;     // of what was there
     bool is_known = false;        // digest says something
     unsigned fruitless = 0;       // answers or failures in a row that told nothing
@@ -70,9 +78,12 @@ class watches {
   void ask_later(const std::string& key, place& of);
   void on_answer(const std::string& key, std::uint64_t generation, result<http_reply> got);
   void note(const std::string& key, const http_reply& got, std::vector<kv_pair> pairs);
-  void note_all(std::vector<kv_pair> pairs, std::uint64_t index);
+  void note_all(std::vector<kv_pair> pairs, std::uint64_t index, std::uint64_t as_of);
   void share(place& of);
-  static bool note_change(place& at, const std::vector<kv_pair>& pairs, std::uint64_t index);
+  static std::optional<std::uint64_t> oldest_to_compare(const place& of);
+  static bool is_news_to(const seen& last, const std::vector<kv_pair>& pairs, std::uint64_t index);
+  static bool note_change(place& at, const std::vector<kv_pair>& pairs, std::uint64_t index,
+                          std::uint64_t as_of);
   void tell(const std::string& key, const std::vector<kv_pair>& now, std::uint64_t index);
   void stop_query(place& of);
   void forget(const std::string& key, std::uint64_t watcher, std::optional<std::uint64_t> only);

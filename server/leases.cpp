@@ -229,9 +229,15 @@ void lease_table::prune(const key* of) {
       all.pop_front();
     }
   };
-  auto& its = remembered_[of];
-  shorten(its.leases, ended_);
-  shorten(its.requests, requests_);
+  const auto forget_old = [&](remembered& its) {
+    shorten(its.leases, ended_);
+    shorten(its.requests, requests_);
+  };
+  forget_old(remembered_[of]);
+  // Now and then of all: some keys do not come again.
+  if (limit < pruned_at_) return;
+  pruned_at_ = steady::now();
+  for (auto& [who, its] : remembered_) forget_old(its);
 }
 
 task<result<void>> lease_table::end(lease_ptr which, std::string why) {

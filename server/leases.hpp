@@ -218,6 +218,7 @@ class lease_table {
     in_order leases, requests;
   };
   std::map<const key*, remembered> remembered_;
+  steady_time pruned_at_{};
   agenda appointments_;
   std::vector<lease_ptr> to_give_back_, to_abandon_;  // by leave_all()
   const clock& time_;                                 // of valid_until()

@@ -59,6 +59,7 @@ constexpr std::size_t little_unread = 8 * 1024;
 constexpr std::size_t most_events = 32 * 1024;
 constexpr std::size_t most_queued = 128 * 1024 * 1024;
 constexpr std::size_t largest_small_answer = 16 * 1024;
+constexpr std::size_t most_marks = 64;
 constexpr auto heartbeat = 5s;
 constexpr auto write_patience = connection_silence;
 // After an answer that ends the connection the rest of the request is read and thrown away, so that the client gets to
@@ -230,7 +231,7 @@ class connection final : public std::enable_shared_from_this<connection> {
   bool begin_stream();
   bool send_chunk(std::string_view text, bool whatever_waits);
   void carries_lease() noexcept { carries_lease_ = true; }
-  nanoseconds lives_for() const;
+  nanoseconds lives_for();
   void end_stream();
 
   // ---- for the house
@@ -265,8 +266,10 @@ class connection final : public std::enable_shared_from_this<connection> {
     unread_ -= bytes;
     house_.unread -= bytes;
   }
-  // Sent, or to be sent, and not acknowledged.
-  bool has_unheard() const;
+  // Bytes that are sent, or to be sent, and not acknowledged.
+  std::size_t unheard() const;
+  void note_sent();
+  void forget_heard(std::size_t unheard);
   bool has_gone() const;
   void set(phase now) {
     has_greeted();
@@ -297,15 +300,23 @@ class connection final : public std::enable_shared_from_this<connection> {
   std::size_t unsent_ = 0;  // of out_ and writing_
   std::size_t kept_ = 0;    // the same with what is sent and still there, in house::queued
   bool is_writing_ = false;
-  bool is_answer_complete_ = false;     // all of it is in out_
-  steady::time_point progress_{};       // of writing
-  steady::time_point unheard_since_{};  // if anything is: not later than that was sent
+  bool is_answer_complete_ = false;            // all of it is in out_
+  steady::time_point progress_{};              // of writing
+  steady::time_point unheard_since_ = since_;  // if anything is: not later than that was sent
+  // Of a stream, in order, what may not be acknowledged yet: all that was queued until then, and since when.
+  struct mark {
+    std::uint64_t until;
+    steady::time_point since;
+  };
+  std::vector<mark> marks_;
+  std::uint64_t all_queued_ = 0;
   std::unique_ptr<asio::steady_timer> resume_reading_;
 };
 
 asio::awaitable<void> connection::read_all(std::shared_ptr<connection> /*self*/) {
   const bool greeted = co_await wire_->handshake();
   if (!greeted) co_return close();
+  unheard_since_ = steady::now();  // TLS has sent something by itself
   if (phase_ == phase::greeting) set(phase::idle);
   while (!is_over_) {
     if (in_.size() >= most_ahead && phase_ != phase::reading && phase_ != phase::draining) {
@@ -478,7 +489,10 @@ bool connection::begin_stream() {
   if (is_over_) return false;
   set(phase::streaming);
   if (!is_chunked_) ends_ = true;
+  marks_.clear();
+  if (unheard() > 0) marks_.push_back({all_queued_, unheard_since_});
   queue(head({200, "text/event-stream", {}, {{"X-Accel-Buffering", "no"}}}, true));
+  note_sent();
   return true;
 }
 
@@ -490,20 +504,40 @@ bool connection::send_chunk(std::string_view text, bool whatever_waits) {
     queue(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
   else
     queue(text);
+  note_sent();
   return true;
 }
 
-bool connection::has_unheard() const {
+std::size_t connection::unheard() const {
   int waits = 0;
-  return unsent_ > 0 || ::ioctl(wire_->socket().native_handle(), SIOCOUTQ, &waits) != 0 ||
-         waits > 0;
+  if (::ioctl(wire_->socket().native_handle(), SIOCOUTQ, &waits) != 0) waits = 1;
+  return unsent_ + static_cast<std::size_t>(waits);
 }
 
 // The system counts from the oldest byte that is not acknowledged (TCP_USER_TIMEOUT).
-nanoseconds connection::lives_for() const {
+nanoseconds connection::lives_for() {
   if (is_over_) return 0ns;
-  if (!has_unheard()) return connection_silence;
-  return connection_silence - (steady::now() - unheard_since_);
+  const auto waits = unheard();
+  if (waits == 0) return connection_silence;
+  forget_heard(waits);
+  const auto since = marks_.empty() ? unheard_since_ : marks_.front().since;
+  return connection_silence - (steady::now() - since);
+}
+
+// Over TLS more bytes wait than were queued, so they seem to be older than they are.
+void connection::forget_heard(std::size_t unheard) {
+  const auto heard = all_queued_ - std::min<std::uint64_t>(all_queued_, unheard);
+  const auto rest =
+      std::ranges::find_if(marks_, [&](const mark& one) { return one.until > heard; });
+  marks_.erase(marks_.begin(), rest);
+}
+
+void connection::note_sent() {
+  forget_heard(unheard());
+  if (marks_.size() < most_marks)
+    marks_.push_back({all_queued_, steady::now()});
+  else
+    marks_.back().until = all_queued_;
 }
 
 // Its client has ended the connection behind bytes that are not read for now.
@@ -520,7 +554,8 @@ void connection::end_stream() {
 }
 
 void connection::queue(std::string_view bytes) {
-  if (!is_writing_ && !has_unheard()) unheard_since_ = steady::now();
+  if (!is_writing_ && unheard() == 0) unheard_since_ = steady::now();
+  all_queued_ += bytes.size();
   out_ += bytes;
   unsent_ += bytes.size();
   kept_ += bytes.size();

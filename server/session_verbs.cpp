@@ -224,6 +224,7 @@ void session::enter(const visit& to, const moment& came, fields& in) {
   what->limits = limits_in(in, came);
   in.nothing_else();
   if (around_.is_stopping) throw refused(stopping());
+  if (base) find(*base, name);  // throws before anything is made
 
   auto known = find(sequence, name);
   if (!known) {
@@ -266,6 +267,7 @@ void session::enter_new(const visit& to, const moment& came,
           return self->enter_now(to, came, what);
         }
         if (base) self->gone(what->replaced);
+        self->let_go_of_base(*what);
         refuse(to,
                base ? error{errc::not_held, fmt::format("lock '{}' on {} is not held any more by "
                                                         "the owner that was to be upgraded",

@@ -27,9 +27,10 @@ result<void> check_ours(const lease& held, std::string_view name) {
 // release of the lease that looked while neither seemed to be there went away with nothing, so it is looked again.
 void end_change(client_core& core, const std::string& name, const std::shared_ptr<hold>& state,
                 std::uint64_t generation, const owner_id& base) {
-  if (state)
-    state->changing = false;  // before it is asked: a release that begins now needs no help
-  if (!state || !state->is_current(generation)) core.clear_up(name, base, lock_mode::upgradeable);
+  // As long as it is changing, a release asks the store what there is, and nobody leaves it to a successor.
+  const bool is_over = !state || !state->is_current(generation);
+  if (state) state->changing = false;
+  if (is_over) core.clear_up(name, base, lock_mode::upgradeable);
 }
 
 // A doubt about an upgrade. What became of the request of `wanted`, and of the lease, decides what to do about it.

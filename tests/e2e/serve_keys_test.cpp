@@ -261,6 +261,7 @@ TEST_F(serve_tls, streams_and_waits_go_over_it) {
       "exec " + ask_with_curl(fmt::format("-d '{{\"ttl\":\"60s\"}}' {}/v1/locks/a:hold > events",
                                           running().url())));
   ASSERT_TRUE(e2e::eventually([&] { return e2e::has(box.read("events"), "event: granted"); }));
+  EXPECT_FALSE(e2e::has(box.read("events"), "\"valid_ms\":0")) << box.read("events");
   const auto waiter = box.start_shell(
       "exec " +
       ask_with_curl(fmt::format("-d '{{\"ttl\":\"60s\",\"wait\":\"10m\"}}' {}/v1/locks/a:acquire",

@@ -97,7 +97,8 @@ operation<session_view> sessions::make(invocation how) {
     {
       const std::lock_guard lock{guard_};
       left_keys_.insert(left_keys_.end(), left.begin(), left.end());
-      if (!agent_.how().keys_are_deleted) left_keys_.push_back(out.epoch_key);
+      if (!agent_.how().keys_are_deleted && !in.error().is_not_done())
+        left_keys_.push_back(out.epoch_key);
     }
     // Else it would live on for twice its ttl. That must be asked also when the caller's own time is up.
     bool is_destroyed = false;
@@ -143,17 +144,19 @@ operation<session_view> sessions::renew(invocation how) {
 // All at once: the agent's thread sends a bounded number at a time. One that has not been answered yet is not asked
 // about again; before the next heartbeat it is given up, so that it is asked about at least twice in time.
 void sessions::renew_further() {
-  std::vector<std::string> due;
+  std::vector<further> due;
   {
     const std::lock_guard lock{guard_};
     for (auto& one : further_)
-      if (!std::exchange(one.is_asked, true)) due.push_back(one.id);
+      if (!std::exchange(one.is_asked, true)) due.push_back(one);
   }
+  // A slow agent may not get to all of them in time.
+  std::ranges::sort(due, {}, &further::proven);
   const auto sent = clock_.now();
-  for (const auto& id : due)
+  for (const auto& one : due)
     agent_.ask_in_background(
-        renewal_of(id, question::rank::proof), agent_.how().session / 4,
-        [this, id, sent](const answer& said) { note_renewal(id, sent, said); });
+        renewal_of(one.id, question::rank::proof), agent_.how().session / 4,
+        [this, id = one.id, sent](const answer& said) { note_renewal(id, sent, said); });
 }
 
 void sessions::note_renewal(const std::string& id, steady_time sent, const answer& said) {

@@ -202,15 +202,11 @@ void redlock_nodes::close() noexcept {
   for (auto& node : all_) node->close();
 }
 
-bool redlock_nodes::is_duplicate(std::size_t i) const noexcept {
+bool redlock_nodes::has_vote(std::size_t i, steady_time now) const noexcept {
   const auto id = all_[i]->identity();
   for (std::size_t earlier = 0; id != 0 && earlier < i; ++earlier)
-    if (all_[earlier]->identity() == id) return true;
-  return false;
-}
-
-bool redlock_nodes::has_vote(std::size_t i, steady_time now) const noexcept {
-  return !is_duplicate(i) && all_[i]->without_vote(now) == 0ns;
+    if (all_[earlier]->identity() == id) return false;
+  return all_[i]->without_vote(now) == 0ns;
 }
 
 void redlock_nodes::send(question about, const call& until) {
@@ -267,13 +263,17 @@ bool redlock_nodes::round::is_over() const {
   return about_.is_decided && about_.is_decided(got_);
 }
 
+// Addresses move: one may lead to the server of another node by now. REQUIRES: guard_ is held.
+bool redlock_nodes::round::has_answered_elsewhere(std::size_t node) const {
+  const auto id = in_[node].identity();
+  for (std::size_t i = 0; id != 0 && i < got_.size(); ++i)
+    if (i != node && got_[i] && *got_[i] && in_[i].identity() == id) return true;
+  return false;
+}
+
 void redlock_nodes::round::answered(std::size_t node, result<answer> got) {
   // A caller that has stopped, or had no more time, says nothing about the node.
   if (got || (judges_silence_ && !stop_.stop_requested())) in_[node].note(got);
-  // Addresses move: what leads to the server of another node now says nothing about this one.
-  if (got && in_.is_duplicate(node))
-    got = error{errc::unavailable,
-                fmt::format("{} is the server of an earlier node.", in_[node].how().url)};
   {
     std::unique_lock lock{guard_};
     owed_[node] = false;
@@ -282,6 +282,9 @@ void redlock_nodes::round::answered(std::size_t node, result<answer> got) {
       if (about_.on_late) about_.on_late(node, got);
       return;
     }
+    if (got && has_answered_elsewhere(node))
+      got = error{errc::unavailable,
+                  fmt::format("{} leads to the server of another node.", in_[node].how().url)};
     got_[node].emplace(std::move(got));
     if (starting_) return;  // begin() looks
     over_ = is_over();

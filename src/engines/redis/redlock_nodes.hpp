@@ -95,8 +95,8 @@ class redlock_node final : private net::channel_listener {
   std::unique_ptr<connections> connections_;  // goes first: its thread uses everything above
 };
 
-// The answers by node; nothing: it was not asked, or had not answered when the outcome was known. Of a duplicate: an
-// error.
+// The answers by node; nothing: it was not asked, or had not answered when the outcome was known. A server that is
+// reached under two addresses answers once; its second answer is an error.
 using ballots = std::vector<std::optional<result<answer>>>;
 
 class redlock_nodes {
@@ -112,9 +112,7 @@ class redlock_nodes {
   std::size_t quorum() const noexcept { return all_.size() / 2 + 1; }
   redlock_node& operator[](std::size_t i) noexcept { return *all_[i]; }
   net::reactor& driver() noexcept { return *reactor_; }
-  // An earlier one is the same server under another address. Whatever is counted, a server counts once.
-  bool is_duplicate(std::size_t i) const noexcept;
-  // It is not too young, and no duplicate.
+  // It is not too young, and no earlier one is the same server under another address.
   bool has_vote(std::size_t i, steady_time now) const noexcept;
 
   // What a question to the nodes is made of. `what` by node; nothing: that one is not asked.
@@ -158,6 +156,7 @@ class redlock_nodes::round : public std::enable_shared_from_this<round> {
 
  private:
   void answered(std::size_t node, result<answer> got);
+  bool has_answered_elsewhere(std::size_t node) const;
   bool is_over() const;
 
   const bool judges_silence_;

@@ -334,7 +334,8 @@ asio::awaitable<void> connection::read_all(std::shared_ptr<connection> /*self*/)
       if (phase_ != phase::reading && phase_ != phase::idle) break;
       refuse({.status = 503,
               .code = "unavailable",
-              .detail = "too many large requests arrive at once; try later"});
+              .detail = "too many large requests arrive at once; try later",
+              .retry_after = 1s});
       continue;
     }
     parse();

@@ -162,6 +162,20 @@ TEST_F(serve_flood, half_sent_requests_are_ended) {
   EXPECT_FALSE(is_locked(service, "half"));
 }
 
+// Each within its limit: beyond 128 MB of all together only small ones arrive.
+TEST_F(serve_flood, large_requests_that_never_end_leave_room_for_small_ones) {
+  const serve_process service;
+  bystanders others{service};
+  http_crowd crowd{service.port()};
+  const auto half = fmt::format(
+      "POST /v1/locks/big:acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nContent-Length: 65536\r\n\r\n{}",
+      std::string(60'000, ' '));
+  for (int i = 0; i < 3'000; ++i) crowd.add(half, {});
+  EXPECT_TRUE(crowd.run([&] { return crowd.statuses(503) > 500; })) << crowd.story();
+  others.expect_unharmed();
+}
+
 TEST_F(serve_flood, bodies_and_headers_without_end_are_refused) {
   const serve_process service;
   bystanders others{service};

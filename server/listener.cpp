@@ -848,6 +848,9 @@ result<void> asio_listener::bind() {
   if (auto ok = prepare_tls(); !ok) return ok;
   const auto& at = house_.configured.listen;
   error_code failed;
+  // Whoever is told that we serve may end us at once; run() hears it then.
+  signals_.add(SIGTERM, failed);
+  signals_.add(SIGINT, failed);
   tcp::resolver resolver{house_.io};
   const auto found =
       resolver.resolve(at.host, std::to_string(at.port), tcp::resolver::passive, failed);
@@ -867,9 +870,6 @@ result<void> asio_listener::bind() {
 
 void asio_listener::run(handler serve, std::function<void()> on_signal) {
   house_.serve = std::move(serve);
-  error_code ignored;
-  signals_.add(SIGTERM, ignored);
-  signals_.add(SIGINT, ignored);
   hear_signals(on_signal);
   sweep_soon();
   asio::co_spawn(house_.io, accept_all(), asio::detached);

@@ -217,7 +217,7 @@ TEST_F(serve_restart, asked_to_end_it_lets_nobody_in_before_a_client_of_the_engi
   if (const auto redis = redis_server::available(); !redis) GTEST_SKIP() << redis.why;
   redis_server store;
   serve_process service{{.store = store.url()}};
-  const auto a = client::open(service.url() + "?grace=3s"), b = client::open(store.url());
+  const auto a = client::open(service.url() + "?grace=5s"), b = client::open(store.url());
   mutex ours{a, "stock"}, theirs{b, "stock"};
   const auto held = ours.acquire({.ttl = 10s});
   ASSERT_TRUE(is_ok(held));

@@ -124,7 +124,6 @@ class lease_table {
     std::string why;  // it was lost; "": its client has released it
     std::string name;
     std::uint64_t token = 0;
-    steady_time at;
     bool is_unsure = false;  // whether the store has heard of the release
   };
   ended* find_ended(std::string_view id, const key& who);
